@@ -42,12 +42,12 @@ def batch_lines(numbers: Sequence[str], *, as_json: bool) -> Iterator[str]:
     """The newest batches, or those of these numbers, one a line. Raises Refusal for one that does not exist."""
     wanted = [number_of(text) for text in numbers]
     rows = ReplayBatch.objects.order_by("-pk")
-    found = list(rows.filter(pk__in=wanted) if wanted else rows[:MOST])
-    if missing := set(wanted) - {batch.pk for batch in found}:
+    batches = list(rows.filter(pk__in=wanted) if wanted else rows[:MOST])
+    if missing := set(wanted) - {batch.pk for batch in batches}:
         raise Refusal(f"{min(missing)}: no such replay batch")
-    for batch in found:
+    for batch in batches:
         yield as_line(batch, as_json=as_json)
-    if not found and not as_json:
+    if not batches and not as_json:
         yield "No replay batches."
 
 

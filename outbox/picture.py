@@ -87,8 +87,8 @@ class Numbers(Trends):
     def neglected_since(self) -> datetime | None:
         """Since when a message could have been sent: behind a closed channel it counts from when that opened."""
         opened = {state.name: state.open_since for state in self.channels}
-        found = (max(first, opened.get(name) or first) for name, first in self.first_due.items())
-        return min(found, default=None)
+        waits = (max(first, opened.get(name) or first) for name, first in self.first_due.items())
+        return min(waits, default=None)
 
     @cached_property
     def processing(self) -> int:
@@ -102,8 +102,8 @@ class Numbers(Trends):
     @cached_property
     def uncertain(self) -> list[datetime]:
         """When each uncertain message is (or was) to be decided, oldest first; at most a thousand."""
-        found = OutboxMessage.objects.uncertain().order_by("available_at")
-        return list(found.values_list("available_at", flat=True)[:1000])
+        messages = OutboxMessage.objects.uncertain().order_by("available_at")
+        return list(messages.values_list("available_at", flat=True)[:1000])
 
     @property
     def held(self) -> list[datetime]:

@@ -51,7 +51,7 @@ def seal_actions() -> str:
             return "another process is at it"
         sealed = 0
         for _ in range(50):
-            sealed += (found := seal(database_now(), SEALED_AT_ONCE))
-            if found < SEALED_AT_ONCE:
+            sealed += (number := seal(database_now(), SEALED_AT_ONCE))
+            if number < SEALED_AT_ONCE:
                 break
         return f"{sealed} actions sealed"

@@ -45,13 +45,13 @@ ENDED = (ReplayBatch.State.DONE, ReplayBatch.State.CANCELLED)
 def batches_are_counted() -> Iterator[Check]:
     """Of batches whose items are still there: items and skipped are the pinned set, and counters a recount."""
     now = database_now()
-    found: dict[int, Counter[str]] = defaultdict(Counter)
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
     counted = ReplayItem.objects.order_by().values_list("batch_id", "state").annotate(number=Count("id"))
     for batch_id, state, number in counted:
-        found[batch_id][state] = number
+        counts[batch_id][state] = number
     lost, wrong, unfit = [], [], []
     for batch in ReplayBatch.objects.order_by("pk"):
-        items = found.pop(batch.pk, Counter())
+        items = counts.pop(batch.pk, Counter())
         if why := _misfit(batch, items.total(), now):
             unfit.append({"batch": batch.pk, "state": batch.state, "why": why})
         if batch.items_gone_at is not None:
@@ -62,7 +62,7 @@ def batches_are_counted() -> Iterator[Check]:
         if any(kept[name] != items[name] for name in OUTCOMES):
             wrong.append({"batch": batch.pk, "counted": kept, "items": dict(items)})
     # Nobody is asked what it pinned: there is no such batch.
-    lost += [{"batch": pk, "pinned": 0, "items": found[pk].total()} for pk in sorted(found)]
+    lost += [{"batch": pk, "pinned": 0, "items": counts[pk].total()} for pk in sorted(counts)]
     yield Check("every replay batch has an item for each letter it pinned", rows=lost[:OFFENDERS])
     yield Check("counters of replay batches = a recount of their items", rows=wrong[:OFFENDERS])
     yield Check("the state of every replay batch fits its times", rows=unfit[:OFFENDERS])
@@ -154,7 +154,7 @@ def _resent_is_somewhere(now: datetime) -> Iterator[Check]:
     there = OutboxMessage.objects.filter(pk=OuterRef("message_id"))
     lost = Resend.objects.filter(message_id__gte=first).exclude(Exists(there))
     strange = Resend.objects.filter(message_id__lte=F("resent_from"))
-    rows = [row for found in (lost, strange) for row in _shown(found.values_list("message_id", "resent_from"))]
+    rows = [row for offenders in (lost, strange) for row in _shown(offenders.values_list("message_id", "resent_from"))]
     yield Check("outbox: every resent message is there, and newer than the first", rows=rows)
     yield _resent_by_batches(first)
 
@@ -182,7 +182,7 @@ def _states_fit() -> Check:
     loose = OutboxMessage.objects.unfinished().exclude(state=State.PROCESSING).exclude(lease_until=None)
     undated = OutboxMessage.objects.filter(state=State.SENT, sent_at=None)
     dated = OutboxMessage.objects.unfinished().exclude(sent_at=None)
-    rows = [row for found in (held, loose, undated, dated) for row in _shown(found.values_list("pk", "state"))]
+    rows = [row for offenders in (held, loose, undated, dated) for row in _shown(offenders.values_list("pk", "state"))]
     return Check("outbox: leases and times fit the states", rows=rows)
 
 
@@ -258,7 +258,9 @@ def _nothing_waits_for_ever(now: datetime) -> Check:
     never = waiting.filter(available_at__gt=F("expires_at"))
     longest = now + max(timedelta(days=1), timedelta(seconds=settings.OUTBOX_LEASE_SECONDS))
     held = OutboxMessage.objects.filter(state__oneof=NOT_SENT, state=State.PROCESSING, lease_until__gt=longest)
-    rows = [row for found in (never, held) for row in _shown(found.values_list("pk", "available_at", "lease_until"))]
+    rows = [
+        row for offenders in (never, held) for row in _shown(offenders.values_list("pk", "available_at", "lease_until"))
+    ]
     return Check("outbox: nothing waits for ever", rows=rows)
 
 

@@ -54,7 +54,7 @@ def needs_of(pictures: Iterable[Picture], now: datetime) -> list[Need]:
 
 def needs_one_by_one(now: datetime) -> list[Need]:
     """The same as home shows, most urgent first, without lines that sum up others: for those who are told."""
-    return by_urgency(one for need in needs_of(pictures_of(now), now) for one in need.parts or (need,))
+    return by_urgency(part for need in needs_of(pictures_of(now), now) for part in need.parts or (need,))
 
 
 def by_urgency(needs: Iterable[Need]) -> list[Need]:

@@ -62,14 +62,14 @@ def node_of(connection: BaseDatabaseWrapper) -> Node | None:
         cursor.execute(VARIABLES)
         name = dict(cursor.fetchall())["wsrep_node_name"]
         cursor.execute(STATUS, [])
-        told = {key.lower(): value for key, value in cursor.fetchall()}
+        status = {key.lower(): value for key, value in cursor.fetchall()}
     return Node(
         name,
-        int(told["wsrep_cluster_size"]),
-        told["wsrep_cluster_status"],
-        told["wsrep_local_state_comment"],
-        int(told["wsrep_cluster_conf_id"]),
-        int(told["wsrep_received_bytes"]) - COMMIT_CUT * int(told["wsrep_received"]),
+        int(status["wsrep_cluster_size"]),
+        status["wsrep_cluster_status"],
+        status["wsrep_local_state_comment"],
+        int(status["wsrep_cluster_conf_id"]),
+        int(status["wsrep_received_bytes"]) - COMMIT_CUT * int(status["wsrep_received"]),
     )
 
 

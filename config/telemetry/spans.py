@@ -32,8 +32,7 @@ class OneResource(Resource):
 class OpenSpan(NonRecordingSpan):
     """What a span of ours will say once it has ended.
 
-    The SDK's own has a lock, limits and events, of which a span of a worker needs none: two of them took ten times as
-    long, and a tenth of what a mail by SMTP costs.
+    The SDK's own has a lock, limits and events, of which a span of a worker needs none, and takes more than twice as long.
     """
 
     def __init__(self, ids: SpanContext, attributes: Mapping[str, str | int]) -> None:

@@ -55,8 +55,8 @@ def offer_rights() -> None:
 def _existing_rights() -> dict[str, int]:
     """The rights on our tables: `app.codename` and primary key."""
     fields = ("content_type__app_label", "codename", "pk")
-    found = Permission.objects.filter(content_type__app_label__in=LOOKED_AT).order_by("pk").values_list(*fields)
-    return {f"{app}.{codename}": pk for app, codename, pk in found}
+    rights = Permission.objects.filter(content_type__app_label__in=LOOKED_AT).order_by("pk").values_list(*fields)
+    return {f"{app}.{codename}": pk for app, codename, pk in rights}
 
 
 def _wanted(rights: Mapping[str, int]) -> Iterator[tuple[str, str]]:

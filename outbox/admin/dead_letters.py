@@ -52,9 +52,12 @@ def neighbours_of(row: DeadLetter) -> dict[str, str]:
     if row.group_id is None:
         return {"newer": "", "older": ""}
     group = DeadLetter.objects.of_group(row.group_id)
-    found = {"newer": group.filter(pk__gt=row.pk).order_by("pk"), "older": group.filter(pk__lt=row.pk).newest_first()}
+    neighbours = {
+        "newer": group.filter(pk__gt=row.pk).order_by("pk"),
+        "older": group.filter(pk__lt=row.pk).newest_first(),
+    }
     # Keys alone come from the index of the group; asked for a column more, MySQL walks all letters between the two.
-    return {side: _page_of(rows.values_list("pk", flat=True)[:1]) for side, rows in found.items()}
+    return {side: _page_of(rows.values_list("pk", flat=True)[:1]) for side, rows in neighbours.items()}
 
 
 def _page_of(keys: Iterable[UUID]) -> str:
@@ -199,9 +202,9 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
         """Restore instead of the others, and only where it can be pulled; to edit a copy comes second."""
         if row.status == DeadLetter.Status.DISCARDED:
             return [state for state in states if state.lever is RESTORE]
-        found = [state for state in states if state.lever is not RESTORE]
+        shown = [state for state in states if state.lever is not RESTORE]
         closed = _why_closed(row) if row.status != DeadLetter.Status.OPEN else ""
-        return [*found[:1], state_of(request, row, closed), *found[1:]]
+        return [*shown[:1], state_of(request, row, closed), *shown[1:]]
 
     def narrowed_to(self, lookup: str, value: object) -> str:
         group = FailureGroup.objects.filter(pk=str(value)).first() if lookup == "group__id__exact" else None
@@ -236,12 +239,12 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
         place = POSITION.fullmatch(key)
         if place:
             return list(rows.filter(**place.groupdict())[:MOST_FOUND])
-        keys = {key, *(found for flow in flows() for found in flow.letters_about(key))}
-        found = list(rows.filter(business_key__in=sorted(keys))[:MOST_FOUND])
-        found = found or list(rows.filter(correlation_id=key)[:MOST_FOUND])
-        if not found and TRACE_ID.fullmatch(trace_id := key.lower()):
-            found = list(rows.filter(trace_id=trace_id)[:MOST_FOUND])
-        return found or (list(rows.filter(pk=key)) if is_uuid(key) else [])
+        keys = {key, *(about for flow in flows() for about in flow.letters_about(key))}
+        letters = list(rows.filter(business_key__in=sorted(keys))[:MOST_FOUND])
+        letters = letters or list(rows.filter(correlation_id=key)[:MOST_FOUND])
+        if not letters and TRACE_ID.fullmatch(trace_id := key.lower()):
+            letters = list(rows.filter(trace_id=trace_id)[:MOST_FOUND])
+        return letters or (list(rows.filter(pk=key)) if is_uuid(key) else [])
 
     def shortcut(self, request: HttpRequest, row: DeadLetter) -> tuple[str, str]:
         """An open letter is requeued from the search, without its page."""

@@ -168,17 +168,17 @@ class Editing(ReadOnlyAdmin[DeadLetter]):
         refused: str = "",
     ) -> HttpResponse:
         """The form with what is known of its text; nothing is written."""
-        found = examine(row, form.text, database_now())
-        found = replace(found, faults=[*form.faults, *found.faults])
+        examined = examine(row, form.text, database_now())
+        examined = replace(examined, faults=[*form.faults, *examined.faults])
         checked = form.deed in ("check", "requeue")
         seen = PayloadRevision.objects.last_number(row.pk)
         if form.has_text and form.seen != seen:  # told once: then the form knows
             refused = FASTER.format(who_was_faster(row))
         context = {
-            "sight": sight, "text": form.text, "form": form, "reason_fault": problem, "refused": refused, "found": found,
-            **_fields(row, form, found, changed=form.has_text and (checked or form.text != text_of(row))),
-            "checked": checked, "ready": checked and found.may_go and not problem and form.seen == seen,
-            "problem": _problem(found, "" if not problem else "the reason is too short" if form.reason else "the reason is missing") if checked else "", "lines": humanize.plural(count_changes(found.difference), "line", "lines"),
+            "sight": sight, "text": form.text, "form": form, "reason_fault": problem, "refused": refused, "found": examined,
+            **_fields(row, form, examined, changed=form.has_text and (checked or form.text != text_of(row))),
+            "checked": checked, "ready": checked and examined.may_go and not problem and form.seen == seen,
+            "problem": _problem(examined, "" if not problem else "the reason is too short" if form.reason else "the reason is missing") if checked else "", "lines": humanize.plural(count_changes(examined.difference), "line", "lines"),
             "digest": mark_of(form.text), "seen": seen,
             "locked": what_is_locked(row), "key": bytes(row.key).decode("utf-8", "backslashreplace") if row.key else humanize.UNKNOWN,
         }  # fmt: skip
@@ -202,9 +202,9 @@ class ShownField(NamedTuple):
     faults: Sequence[Fault]
 
 
-def _fields(row: DeadLetter, form: EditForm, found: Examined, *, changed: bool) -> dict[str, object]:
+def _fields(row: DeadLetter, form: EditForm, examined: Examined, *, changed: bool) -> dict[str, object]:
     """The fields of a payload that is edited without its JSON, and the faults: nothing is wrong before the first change."""
-    faults = found.faults if changed else ()
+    faults = examined.faults if changed else ()
     fields = payload_form.fields if (payload_form := form_of(row)) else ()
     shown = [
         ShownField(
@@ -216,7 +216,7 @@ def _fields(row: DeadLetter, form: EditForm, found: Examined, *, changed: bool) 
     said = [fault for one in shown for fault in one.faults]
     return {
         "payload_form": payload_form, "fields": shown, "faults": [fault for fault in faults if fault not in said],
-        "as_it_came": [] if changed else [fault for fault in found.faults if fault.text != SAME],
+        "as_it_came": [] if changed else [fault for fault in examined.faults if fault.text != SAME],
     }  # fmt: skip
 
 
@@ -226,11 +226,11 @@ def _why_locked(row: DeadLetter, form: EditForm) -> str:
     return why_not(row)
 
 
-def _problem(found: Examined, reason_fault: str) -> str:
+def _problem(examined: Examined, reason_fault: str) -> str:
     """`The copy cannot be requeued yet: 1 thing is wrong and the reason is missing.`; empty without one."""
-    number = len(found.faults)
+    number = len(examined.faults)
     wrong = f"{humanize.plural(number, 'thing is', 'things are')} wrong" if number else ""
-    if not number and not found.may_go:
+    if not number and not examined.may_go:
         wrong = "its flow would not take it"
     said = " and ".join(part for part in (wrong, reason_fault) if part)
     return f"The copy cannot be requeued yet: {said}." if said else ""

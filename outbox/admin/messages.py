@@ -258,8 +258,8 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
 
     def find(self, key: str) -> Iterable[OutboxMessage]:
         rows = OutboxMessage.objects.defer("payload")
-        if is_uuid(key) and (found := list(rows.filter(pk=key))):
-            return found
+        if is_uuid(key) and (messages := list(rows.filter(pk=key))):
+            return messages
         return [*rows.of_trace(key)[:MOST_FOUND], *rows.unfinished().filter(aggregate=key)[:MOST_FOUND]]
 
     def shortcut(self, request: HttpRequest, row: OutboxMessage) -> tuple[str, str]:

@@ -334,7 +334,7 @@ class SubscriptionAdmin(ReadOnlyAdmin[Subscription]):
 def nobody_sends(now: datetime) -> bool:
     """Whether no `notify_people` is known to run."""
     runs = (Liveness.RUNS, Liveness.HANGS)
-    return not any(one.row.command == "notify_people" and one.state in runs for one in sightings(now))
+    return not any(sighting.row.command == "notify_people" and sighting.state in runs for sighting in sightings(now))
 
 
 def save(form: SubscriptionForm, values: dict[str, object], user: Any) -> Subscription | None:

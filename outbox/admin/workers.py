@@ -72,9 +72,9 @@ class WorkersChangeList(KeysetChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         seen = sightings(database_now())
-        self.result_list = [one.row for one in seen]
-        for one in seen:
-            one.row.state = one.state  # type: ignore[attr-defined]
+        self.result_list = [sighting.row for sighting in seen]
+        for sighting in seen:
+            sighting.row.state = sighting.state  # type: ignore[attr-defined]
         self.result_count = len(seen)
         self.full_result_count = None
         self.show_full_result_count = self.can_show_all = self.multi_page = False
@@ -116,7 +116,8 @@ class WorkerProcessAdmin(ReadOnlyAdmin[WorkerProcess]):
 
     def detail(self, request: HttpRequest, row: WorkerProcess) -> dict[str, object]:
         now = database_now()
-        seen = next((one for one in sightings(now) if one.row.pk == row.pk), None) or Sighting(row, Liveness.STOPPED)
+        stopped = Sighting(row, Liveness.STOPPED)
+        seen = next((sighting for sighting in sightings(now) if sighting.row.pk == row.pk), stopped)
         return {
             "title": f"{row.command} on {row.host}",
             "state": f"worker_{seen.state}",

@@ -224,7 +224,10 @@ LATE = timedelta(minutes=2)
 
 
 def oldest_unsent(now: datetime) -> datetime | None:
-    """Since when a notice waits that should have been sent: since it was due, or could be sent no more, which moves its time on."""
+    """Since when a notice waits that should have been sent.
+
+    Since it was due, or since the first of the tries that failed in a row: each of them moves its time on.
+    """
     people = Subscription.objects.of_active_people()
     waiting = Notice.objects.unsettled().filter(subscription__in=people)
     since = waiting.aggregate(
@@ -253,9 +256,9 @@ def notices_diagnosis(now: datetime) -> Iterator[tuple[str, bool, str]]:
     if oldest and now - oldest > LATE and not trouble:
         trouble.append(f"notices wait since {humanize.clock_in_zone(oldest, now)}: is notify_people running?")
     links = "" if settings.SITE_URL else "; without links, SITE_URL is empty"
-    told = (
+    readers = (
         humanize.plural(number, "subscription", "subscriptions") + links
         if number
         else "nobody has subscribed to anything"
     )
-    yield "notifications", not trouble, "; ".join(trouble) or told
+    yield "notifications", not trouble, "; ".join(trouble) or readers

@@ -130,9 +130,13 @@ def _count(notices: Sequence[Notice]) -> str:
 
 
 def _kind(notices: Sequence[Notice]) -> str:
-    there = [one.matter.urgency for one in notices if one.matter and one.phase not in ENDS and not is_over(one)]
+    there = [
+        notice.matter.urgency
+        for notice in notices
+        if notice.matter and notice.phase not in ENDS and not is_over(notice)
+    ]
     if not there:
-        return "info" if any(one.matter is None for one in notices) else "success"
+        return "info" if any(notice.matter is None for notice in notices) else "success"
     return KINDS_OF_APPRISE[min(there, key=URGENCIES.index)]
 
 
@@ -201,9 +205,9 @@ def claim_notices(pk: int, now: datetime) -> Errand | None:
         tests = list(due.filter(phase=Phase.TEST)[:1])
         notices = tests or list(due[:MOST])
         # An end that came back before anybody heard of it is no news.
-        untrue = [one.pk for one in notices if one.phase in ENDS and one.matter and not is_over(one)]
+        untrue = [notice.pk for notice in notices if notice.phase in ENDS and notice.matter and not is_over(notice)]
         Notice.objects.filter(pk__in=untrue).delete()
-        notices = [one for one in notices if one.pk not in untrue]
+        notices = [notice for notice in notices if notice.pk not in untrue]
         if not notices:
             Subscription.objects.release(token)
             return None

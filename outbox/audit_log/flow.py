@@ -62,11 +62,11 @@ def swept() -> Swept:
     """What the newest sealed sweep says; an unsealed one may be by whoever deleted actions just now."""
     sealed = Exists(ActionSeal.objects.filter(action=OuterRef("pk")))
     sweeps = OperatorAction.objects.filter(sealed, verb=SWEEP, subject_type=TRAIL).newest_first()
-    found = sweeps.values_list("detail", "created_at").first()
-    if not found or not days_of(found[0]):
+    newest = sweeps.values_list("detail", "created_at").first()
+    if not newest or not days_of(newest[0]):
         return Swept()
     # Not of a time to come, which would cover what is done until then.
-    return Swept(int(found[0]["upto"]), min(found[1], database_now()) - timedelta(days=days_of(found[0])))
+    return Swept(int(newest[0]["upto"]), min(newest[1], database_now()) - timedelta(days=days_of(newest[0])))
 
 
 def days_of(detail: Any) -> int:
@@ -162,18 +162,18 @@ def _sweeps_are_as_the_settings_say(now: datetime) -> Check:
     """A sweep says which actions may be gone. One that retention did not write, or with other days, shows for two days."""
     days = settings.AUDIT_RETENTION_DAYS
     recent = OperatorAction.objects.filter(verb=SWEEP, subject_type=TRAIL, created_at__gt=now - RECENT)
-    told = recent.newest_first().values_list("pk", "detail", "created_at")
+    sweeps = recent.newest_first().values_list("pk", "detail", "created_at")
     rows = [
-        {"action": pk, "says": detail} for pk, detail, at in told if days_of(detail) != days or at > now or not days
+        {"action": pk, "says": detail} for pk, detail, at in sweeps if days_of(detail) != days or at > now or not days
     ]
     return Check("audit: retention swept as AUDIT_RETENTION_DAYS says", rows=rows[:OFFENDERS])
 
 
 def _wrong_actions(chunk: list[tuple[object, ...]]) -> Iterator[Fault]:
     rows = OperatorAction.objects.filter(pk__in=[seal[1] for seal in chunk]).values_list(*HASHED)
-    found = {row[0]: row for row in rows}
+    by_action = {row[0]: row for row in rows}
     for number, action, row_hash, acted_at, _ in chunk:
-        row = found.get(action)
+        row = by_action.get(action)
         if row is None:
             yield {"seal": number, "action": action, "why": "deleted", "acted_at": acted_at}
         elif row_hash_of(row) != row_hash:

@@ -47,10 +47,10 @@ class KafkaHandler(handlers.MessageHandler):
         self.producer = Producer(patience=self.timeout * 0.75, max_block_ms=int(self.timeout * 200))
 
     def send(self, messages: Sequence[handlers.Message]) -> list[handlers.Outcome]:
-        found = self.producer.send_all([record_of(message) for message in messages])
+        results = self.producer.send_all([record_of(message) for message in messages])
         # Where the broker took others, it is there: a topic that does not exist must not open the breaker.
-        reached = any(isinstance(one, Sent) for one in found)
-        return [outcome_of(one, "transient" if reached else "unreachable") for one in found]
+        reached = any(isinstance(result, Sent) for result in results)
+        return [outcome_of(result, "transient" if reached else "unreachable") for result in results]
 
     def check(self, payload: object) -> None:
         try:
@@ -80,9 +80,9 @@ def _bytes(content: Value) -> bytes | None:
     return content.base64 if isinstance(content, Bytes) else None if content is None else content.encode()
 
 
-def outcome_of(found: SendResult, failed: handlers.Kind) -> handlers.Outcome:
-    if isinstance(found, Refused):
-        return handlers.Outcome("permanent", found.error)
-    if isinstance(found, Failed):
-        return handlers.Outcome(failed, found.error)
-    return handlers.Outcome("sent", receipt=f"{found.partition}/{found.offset}")
+def outcome_of(result: SendResult, failed: handlers.Kind) -> handlers.Outcome:
+    if isinstance(result, Refused):
+        return handlers.Outcome("permanent", result.error)
+    if isinstance(result, Failed):
+        return handlers.Outcome(failed, result.error)
+    return handlers.Outcome("sent", receipt=f"{result.partition}/{result.offset}")

@@ -38,8 +38,8 @@ class ChannelQuerySet(models.QuerySet["ChannelState"]):
 
     def why_closed(self, channels: Iterable[str], now: datetime) -> str:
         """Why one of these channels takes nothing now, in one line; empty when all are open."""
-        found = list(self.filter(name__in=set(channels)).order_by("name"))
-        for state in found:
+        states = list(self.filter(name__in=set(channels)).order_by("name"))
+        for state in states:
             if state.paused:
                 return f"channel {state.name} is paused: {state.pause_reason}"
             if state.breaker == ChannelState.Breaker.OPEN:

@@ -43,8 +43,8 @@ def _due(
 def lock_due(channel: str, now: datetime, lowest: uuid.UUID, size: int) -> list[Message]:
     """Up to `size` due messages, locked."""
     with through(OutboxMessage, DUE):
-        found = _due(channel=channel, now=now, lowest=lowest, before=tomorrow(), size=size)
-    return [Message._make(row) for row in found]
+        due = _due(channel=channel, now=now, lowest=lowest, before=tomorrow(), size=size)
+    return [Message._make(row) for row in due]
 
 
 @compiled

@@ -83,11 +83,11 @@ def claim(
         if handler.lazy_claim:
             commit_lazily()
         now = database_now()
-        found = Claim(handler.name, path, now)
+        claimed = Claim(handler.name, path, now)
         granted = admission.permit(handler.name, handler.rate(), most, now, probing=ids is None)
-        found.look_again = granted.look_again
+        claimed.look_again = granted.look_again
         if not granted.most:
-            return found
+            return claimed
         limit = PROBE_CANDIDATES if granted.probe else granted.most
         if ids is None and older_than:
             ids = _older(handler.name, now, now - older_than, lowest, limit)
@@ -95,17 +95,17 @@ def claim(
             candidates = lock_due(handler.name, now, lowest, limit)
         else:
             candidates = lock_among(ids, handler.name, now, lowest, limit)
-        found.looked_at = len(candidates)
-        chosen = _choose(found, candidates, lowest)
-        found.messages = in_waves(chosen)[0][:1] if granted.probe and chosen else chosen
-        _lease(found)
-        found.limited = granted.tokens is not None
-        admission.spend_tokens(handler.name, granted, len(found.messages), now)
-    metrics.OUTBOX_CLAIMS.labels(path).inc(len(found.messages))
-    if found.messages:
-        about = ids_of(found.messages)
-        log_committed("messages_claimed", channel=found.channel, path=path, messages=len(found.messages), **about)
-    return found
+        claimed.looked_at = len(candidates)
+        chosen = _choose(claimed, candidates, lowest)
+        claimed.messages = in_waves(chosen)[0][:1] if granted.probe and chosen else chosen
+        _lease(claimed)
+        claimed.limited = granted.tokens is not None
+        admission.spend_tokens(handler.name, granted, len(claimed.messages), now)
+    metrics.OUTBOX_CLAIMS.labels(path).inc(len(claimed.messages))
+    if claimed.messages:
+        about = ids_of(claimed.messages)
+        log_committed("messages_claimed", channel=claimed.channel, path=path, messages=len(claimed.messages), **about)
+    return claimed
 
 
 def _older(channel: str, now: datetime, created_until: datetime, lowest: uuid.UUID, size: int) -> list[uuid.UUID]:
@@ -114,22 +114,22 @@ def _older(channel: str, now: datetime, created_until: datetime, lowest: uuid.UU
     return find_due(rows.values_list("id", flat=True)[:size])
 
 
-def _choose(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Message]:
-    late = [message for message in candidates if message.expires_at <= found.now]
+def _choose(claim: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Message]:
+    late = [message for message in candidates if message.expires_at <= claim.now]
     if late:
-        overdue.expire(found.channel, late, found.now)
-        candidates = [message for message in candidates if message.expires_at > found.now]
+        overdue.expire(claim.channel, late, claim.now)
+        candidates = [message for message in candidates if message.expires_at > claim.now]
     if not candidates:
         return []
-    chosen, put_off = choose(candidates, _obstacles(found, candidates, lowest), found.now)
+    chosen, put_off = choose(candidates, _obstacles(claim, candidates, lowest), claim.now)
     PUT_OFF.run([(message.id.hex, timestamp_text(at)) for message, at in put_off])
     if put_off:
         about = ids_of([message for message, _ in put_off])
-        log_committed("messages_put_off", channel=found.channel, messages=len(put_off), **about)
+        log_committed("messages_put_off", channel=claim.channel, messages=len(put_off), **about)
     return chosen
 
 
-def _obstacles(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Obstacle]:
+def _obstacles(claim: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[Obstacle]:
     """Unfinished messages of the candidates' aggregates, if there are any besides the candidates.
 
     That is rare, so they are counted first. The candidates themselves are counted, too, but for revived ones,
@@ -137,7 +137,7 @@ def _obstacles(found: Claim, candidates: list[Message], lowest: uuid.UUID) -> li
     """
     span = {"lowest": lowest, "newest": max(message.id for message in candidates)}
     aggregates = frozenset(message.aggregate for message in candidates)
-    about: Any = {"channel": found.channel, "aggregates": aggregates, "now": found.now, **span}
+    about: Any = {"channel": claim.channel, "aggregates": aggregates, "now": claim.now, **span}
     unfinished = sum(number for (number,) in _count_blocking(**about))
     if unfinished == sum(not message.times_revived for message in candidates):
         return []
@@ -155,14 +155,14 @@ def _count_blocking(**about: Any) -> QuerySet[OutboxMessage, tuple[int]]:
     return _blocking(**about).values("channel").annotate(number=Count("*")).values_list("number")
 
 
-def _lease(found: Claim) -> None:
-    if not found.messages:
+def _lease(claim: Claim) -> None:
+    if not claim.messages:
         return
-    until = found.now + timedelta(seconds=settings.OUTBOX_LEASE_SECONDS)
-    rows = [(message.id.hex, message.attempts) for message in found.messages]
+    until = claim.now + timedelta(seconds=settings.OUTBOX_LEASE_SECONDS)
+    rows = [(message.id.hex, message.attempts) for message in claim.messages]
     taken = CLAIM.run(
         rows,
-        {"state": OutboxMessage.State.PROCESSING.value, "lease_token": uuid_text(found.token), "lease_until": until},
+        {"state": OutboxMessage.State.PROCESSING.value, "lease_token": uuid_text(claim.token), "lease_until": until},
     )
     if taken != len(rows):
         # Locked rows cannot change under us: this would be a bug, and the transaction must not commit it.

@@ -129,8 +129,8 @@ def call(
     """One outcome a message, also when the handler raises; screened messages are not tried."""
     if screened:
         tried = [message for message in chunk if message.id not in screened]
-        found = iter(call(handler, tried) if tried else ())
-        return [screened.get(message.id) or next(found) for message in chunk]
+        outcomes = iter(call(handler, tried) if tried else ())
+        return [screened.get(message.id) or next(outcomes) for message in chunk]
     calls = handler.per_call(chunk)
     if len(calls) == 1:
         return _traced(handler, chunk)

@@ -184,16 +184,16 @@ def resend(message_id: uuid.UUID, operator: Operator, reason: str, address: str 
 def why_not_resent(messages: Sequence[OutboxMessage], now: datetime) -> dict[uuid.UUID, str]:
     """Why a batch may not send each of these again; empty for one that it may. Nothing is written."""
     families = _families([message.pk for message in messages])
-    found: dict[uuid.UUID, str] = {}
+    reasons: dict[uuid.UUID, str] = {}
     ready: list[OutboxMessage] = []
     firsts: set[uuid.UUID] = set()
     for message in sorted(messages, key=lambda message: message.pk):
         family = families[message.pk]
-        found[message.pk] = _why_not_now(message, family, now) or (LATELY_SAID if family.first in firsts else "")
-        if not found[message.pk]:
+        reasons[message.pk] = _why_not_now(message, family, now) or (LATELY_SAID if family.first in firsts else "")
+        if not reasons[message.pk]:
             firsts.add(family.first)
             ready.append(message)
-    return found | _why_not_delivered(ready)
+    return reasons | _why_not_delivered(ready)
 
 
 def resend_these(messages: Sequence[OutboxMessage], batch: int, now: datetime) -> dict[uuid.UUID, Effect]:
@@ -202,17 +202,17 @@ def resend_these(messages: Sequence[OutboxMessage], batch: int, now: datetime) -
     One that somebody else sends again at this moment is not in the answer.
     """
     families = _families([message.pk for message in messages])
-    found: dict[uuid.UUID, Effect] = {}
+    effects: dict[uuid.UUID, Effect] = {}
     for message in sorted(messages, key=lambda message: message.pk):
         try:
             payload = msgspec.json.decode(message.payload)
             again = _publish_again(message, payload, families[message.pk], now, batch=batch)
         except Refusal:
             continue
-        found[message.pk] = Effect("waiting", SAID_AGAIN, successor=again.message_id)
-    resent = Counter((FLOW, message.channel, "resent") for message in messages if message.pk in found)
+        effects[message.pk] = Effect("waiting", SAID_AGAIN, successor=again.message_id)
+    resent = Counter((FLOW, message.channel, "resent") for message in messages if message.pk in effects)
     counters.add(resent, now)
-    return found
+    return effects
 
 
 def effects_of_copies(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Effect]:
@@ -261,24 +261,24 @@ def _why_not_now(message: OutboxMessage, family: Family, now: datetime) -> str:
 
 def _why_not_delivered(messages: Sequence[OutboxMessage]) -> dict[uuid.UUID, str]:
     """Those that their channel would not take, or whose recipient gets none."""
-    found: dict[uuid.UUID, str] = {}
+    reasons: dict[uuid.UUID, str] = {}
     by_channel: dict[str, list[OutboxMessage]] = {}
     for message in messages:
         if message.channel not in handlers():
-            found[message.pk] = f"There is no channel {message.channel} any more."
+            reasons[message.pk] = f"There is no channel {message.channel} any more."
             continue
         try:
             handler_of(message.channel).check(msgspec.json.decode(message.payload))
             by_channel.setdefault(message.channel, []).append(message)
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-            found[message.pk] = f"It could not be sent: {masked_error(str(error))}."
+            reasons[message.pk] = f"It could not be sent: {masked_error(str(error))}."
     for channel, mine in by_channel.items():
         outcomes = handler_of(channel).screen([_as_sent(message, message.payload) for message in mine])
-        found |= {
+        reasons |= {
             pk: f"{capfirst(outcome.error)}. Lift that, or send it again alone to another address."
             for pk, outcome in outcomes.items()
         }
-    return found
+    return reasons
 
 
 def _publish_again(

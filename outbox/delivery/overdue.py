@@ -161,9 +161,9 @@ def _tried(leases: dict[uuid.UUID, uuid.UUID], now: datetime) -> set[uuid.UUID]:
     """Messages whose last holder had begun a call; closes their attempts."""
     oldest = now - timedelta(days=2, seconds=settings.OUTBOX_LEASE_SECONDS)
     attempts = DeliveryAttempt.objects.of(leases).since(oldest).filter(lease_token__in=set(leases.values())).open()
-    found = dict(attempts.values_list("id", "message_id"))
-    DeliveryAttempt.objects.filter(id__in=found).close(now, "lost", LOST)
-    return set(found.values())
+    tries = dict(attempts.values_list("id", "message_id"))
+    DeliveryAttempt.objects.filter(id__in=tries).close(now, "lost", LOST)
+    return set(tries.values())
 
 
 def next_state_of_lost(message: Message, channel: str, tried: bool, now: datetime) -> NextState:

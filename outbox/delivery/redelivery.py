@@ -63,7 +63,7 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
     is made anew: it has another id, and so another key at the provider.
     """
     known = _known(letters, lock=True)
-    found: dict[UUID, Effect] = {}
+    effects: dict[UUID, Effect] = {}
     revived: set[UUID] = set()
     lost: list[DeadLetter] = []
     for letter in sorted(letters, key=lambda letter: (-letter.revision, letter.pk)):
@@ -72,17 +72,17 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
             lost.append(letter)
         elif message.state in ENDED and message.id not in revived:
             revived.add(message.id)
-            found[letter.pk] = Effect("waiting", AGAIN)
+            effects[letter.pk] = Effect("waiting", AGAIN)
         else:
-            found[letter.pk] = _not_again(message, letter)
+            effects[letter.pk] = _not_again(message, letter)
     _revive(sorted(revived), now)
     if again := [message for message in known.values() if message.id in revived]:
         log_committed("messages_revived", messages=len(again), **ids_of(again))
-    found |= _made_anew(lost, now)
-    if any(effect.state == "waiting" for effect in found.values()):
+    effects |= _made_anew(lost, now)
+    if any(effect.state == "waiting" for effect in effects.values()):
         lower_bound.forget()
         transaction.on_commit(notify_relays, robust=True)
-    return found
+    return effects
 
 
 def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
@@ -97,7 +97,7 @@ def channels_of(letters: Sequence[DeadLetter]) -> set[str]:
     known = dict(OutboxMessage.objects.among(list(ids.values())).values_list("id", "channel"))
     lost = [pk for pk, message in ids.items() if message not in known]
     headers = DeadLetter.objects.filter(pk__in=lost).values_list("headers", flat=True) if lost else ()
-    return {*known.values(), *(dict(shown_headers(found)).get("channel", "") for found in headers)}
+    return {*known.values(), *(dict(shown_headers(pairs)).get("channel", "") for pairs in headers)}
 
 
 def ahead(ids: Sequence[UUID], now: datetime) -> str:
@@ -128,8 +128,8 @@ def message_of(letter: DeadLetter) -> UUID:
 
 def _known(letters: Sequence[DeadLetter], *, lock: bool = False) -> dict[UUID, Known]:
     rows = OutboxMessage.objects.among([message_of(letter) for letter in letters]).order_by("id")
-    found = (rows.select_for_update() if lock else rows).values_list(*Known._fields)
-    return {row.id: row for row in map(Known._make, found)}
+    columns = (rows.select_for_update() if lock else rows).values_list(*Known._fields)
+    return {row.id: row for row in map(Known._make, columns)}
 
 
 def _judged(letter: DeadLetter, message: Known | None) -> Judgement:
@@ -178,13 +178,13 @@ def _revive(ids: Sequence[UUID], now: datetime) -> None:
 
 
 def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-    found: dict[UUID, Effect] = {}
+    effects: dict[UUID, Effect] = {}
     messages, keys = [], []
     for letter in sorted(letters, key=lambda letter: letter.pk):
         try:
             content = _content(letter)
         except Refusal as refusal:
-            found[letter.pk] = Effect("refused", str(refusal))
+            effects[letter.pk] = Effect("refused", str(refusal))
             continue
         message_id = uuid7()
         times = {"created_at": now, "available_at": now, "expires_at": expiry_of(now)}
@@ -192,12 +192,12 @@ def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effec
         named = {"id": message_id, "times_revived": letter.revision + 1, **_traced(letter)}
         messages.append(OutboxMessage(**content, **times, **named))
         keys.append(_key(letter, message_id, content, now))
-        found[letter.pk] = Effect("waiting", COPIED if letter.edit else ANEW, carrier=message_id)
+        effects[letter.pk] = Effect("waiting", COPIED if letter.edit else ANEW, carrier=message_id)
     IdempotencyKey.objects.bulk_create(keys)
     OutboxMessage.objects.bulk_create(messages)
     if messages:
         log_committed("messages_published", messages=len(messages), **ids_of(messages))
-    return found
+    return effects
 
 
 def _content(letter: DeadLetter) -> dict[str, str]:
@@ -268,8 +268,8 @@ def _later(letters: Sequence[DeadLetter]) -> dict[UUID, DeadLetter]:
     left: dict[str, list[DeadLetter]] = {}
     for row in rows.only("pk", "topic_id", "revision", "error", "created_at").order_by("revision"):
         left.setdefault(row.topic_id, []).append(row)
-    found = {letter.pk: _first_since(letter, left.get(str(message_of(letter)), [])) for letter in letters}
-    return {pk: row for pk, row in found.items() if row}
+    later = {letter.pk: _first_since(letter, left.get(str(message_of(letter)), [])) for letter in letters}
+    return {pk: row for pk, row in later.items() if row}
 
 
 def _first_since(letter: DeadLetter, left: Sequence[DeadLetter]) -> DeadLetter | None:

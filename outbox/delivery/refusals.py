@@ -145,8 +145,8 @@ def _bring_back(channel: str, cause: str, since: datetime, last: UUID) -> tuple[
     """
     alike = DeadLetter.objects.of_source(FLOW).open().filter(group__fingerprint=cause, created_at__gte=since)
     with transaction.atomic():
-        found = list(alike.filter(pk__gt=last).order_by("pk")[:LISTED])
-        mine = [letter for letter in found if dict(letter.headers).get("channel") == channel]
+        letters = list(alike.filter(pk__gt=last).order_by("pk")[:LISTED])
+        mine = [letter for letter in letters if dict(letter.headers).get("channel") == channel]
         effects = redelivery.take_back(mine, database_now())
         taken = [pk for pk, effect in effects.items() if effect.state == "waiting"]
         if taken:
@@ -154,8 +154,8 @@ def _bring_back(channel: str, cause: str, since: datetime, last: UUID) -> tuple[
                 admission.ITSELF, "requeue", f"{len(taken)} letters of channel {channel}", rows=len(taken),
                 reason="the channel was resumed", subject_type="outbox.deadletter", subject_ids=taken,
             )  # fmt: skip
-        if len(found) == LISTED:
-            return found[-1].pk, len(taken)
+        if len(letters) == LISTED:
+            return letters[-1].pk, len(taken)
         owing = ChannelState.objects.named(channel).filter(requeue_as=cause, requeue_since=since)
         owing.owing_letters().update(requeue_as="", requeue_since=None)
         return None, len(taken)

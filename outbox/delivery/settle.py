@@ -223,8 +223,8 @@ def _settle_held(claim: Claim, handler: MessageHandler, call: Call) -> Settlemen
 def _still_held(claim: Claim, results: Results) -> Results:
     """The results whose rows we still hold, now locked; the others are counted and logged."""
     ids = [message.id for message, _ in results]
-    found = OutboxMessage.objects.among(ids).held_by(claim.token).select_for_update()
-    rows = dict(found.values_list("id", "state"))
+    held = OutboxMessage.objects.among(ids).held_by(claim.token).select_for_update()
+    rows = dict(held.values_list("id", "state"))
     kept = [(message, outcome) for message, outcome in results if rows.get(message.id) == "processing"]
     # Held by our token, but no longer processing: settled by us in a commit whose answer was lost, or confirmed.
     lost = len(results) - len(rows)
@@ -294,8 +294,8 @@ def _tell_channel(
         halt = "account refused"
     throttled = [outcome for outcome in outcomes if outcome.kind == "throttled"]
     if throttled:
-        told = max(o.retry_after or THROTTLED_WAIT for o in throttled)
-        admission.wait(claim.channel, min(told, LONGEST_THROTTLE), now)
+        asked = max(o.retry_after or THROTTLED_WAIT for o in throttled)
+        admission.wait(claim.channel, min(asked, LONGEST_THROTTLE), now)
         halt = halt or "told to wait"
     if refusals.note(handler, results, letters, now):
         halt = halt or "refused alike"

@@ -22,12 +22,12 @@ KEPT_HOURS = 24 * 31
 def arrived_by_hour(ids: Iterable[int], now: datetime, hours: int) -> dict[int, list[int]]:
     """`{group: letters of each of the last hours}`, oldest first; the last one is the hour under way."""
     first = hour_of(now) - hours + 1
-    found = {pk: [0] * hours for pk in ids}
-    rows = GroupHour.objects.of_groups(found).since(first).values_list("group_id", "hour", "arrived")
+    arrived = {pk: [0] * hours for pk in ids}
+    rows = GroupHour.objects.of_groups(arrived).since(first).values_list("group_id", "hour", "arrived")
     for pk, hour, number in rows:
         if hour - first < hours:  # not what a clock that runs ahead has counted
-            found[pk][hour - first] = number
-    return found
+            arrived[pk][hour - first] = number
+    return arrived
 
 
 LEAST_RISING = 4  # letters of an hour
@@ -42,8 +42,8 @@ def arrived_in_all(now: datetime) -> tuple[tuple[int, int], tuple[int, int]]:
     """Letters that arrived in this hour and in the one before, and those that were closed then."""
     last = hour_of(now)
     rows = GroupHour.objects.since(last - 1).values_list("hour").annotate(came=Sum("arrived"), went=Sum("closed"))
-    found = {hour: (int(came), int(went)) for hour, came, went in rows}
-    (came, went), (came_before, went_before) = found.get(last, (0, 0)), found.get(last - 1, (0, 0))
+    by_hour = {hour: (int(came), int(went)) for hour, came, went in rows}
+    (came, went), (came_before, went_before) = by_hour.get(last, (0, 0)), by_hour.get(last - 1, (0, 0))
     return (came, came_before), (went, went_before)
 
 
@@ -71,10 +71,10 @@ class Shift(NamedTuple):
 
 def summed(changes: Iterable[tuple[int, Shift]]) -> dict[int, Shift]:
     """What many letters change, per group."""
-    found: dict[int, Shift] = {}
+    sums: dict[int, Shift] = {}
     for group, change in changes:
-        found[group] = Shift(*map(sum, zip(found.get(group, Shift()), change, strict=True)))
-    return found
+        sums[group] = Shift(*map(sum, zip(sums.get(group, Shift()), change, strict=True)))
+    return sums
 
 
 def shift(changes: Mapping[int, Shift], now: datetime) -> None:
@@ -214,16 +214,16 @@ def count_arrivals(arrived: Mapping[Group, tuple[int, int]], now: datetime) -> N
     These rows are shared by all workers, so their locks must be short, and they are written in sorted order, so that
     two workers never deadlock.
     """
-    found = sorted((group.cause.fingerprint, group, *numbers) for group, numbers in arrived.items())
-    rows = [(mark, *group.cause[:3], group.cause.title, new, new, back) for mark, group, new, back in found]
+    arrivals = sorted((group.cause.fingerprint, group, *numbers) for group, numbers in arrived.items())
+    rows = [(mark, *group.cause[:3], group.cause.title, new, new, back) for mark, group, new, back in arrivals]
     COUNT.run(rows, {"first_seen": now, "last_seen": now, "state_since": now})
-    COUNT_HOUR.run([(group.pk, hour_of(now), new) for _, group, new, _ in found])
+    COUNT_HOUR.run([(group.pk, hour_of(now), new) for _, group, new, _ in arrivals])
 
 
 def _known(causes: Iterable[Cause]) -> dict[Cause, int]:
     marks = {cause.fingerprint: cause for cause in causes}
-    found = FailureGroup.objects.filter(fingerprint__in=marks).values_list("fingerprint", "pk")
-    return {marks[mark]: pk for mark, pk in found}
+    groups = FailureGroup.objects.filter(fingerprint__in=marks).values_list("fingerprint", "pk")
+    return {marks[mark]: pk for mark, pk in groups}
 
 
 def _within_quota(unknown: Sequence[Cause], now: datetime) -> dict[Cause, Cause]:

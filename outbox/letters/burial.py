@@ -202,12 +202,12 @@ def _content(record: Record) -> dict[str, object]:
     headers = header_rows(record.headers or ())
     left = [header for header, size in zip(headers, _sizes(headers), strict=True) if size <= LONGEST_HEADERS]
     key, value = record.key, keepable(record.value)
-    found: dict[str, object] = {"key": key and key[:END_BYTES], "payload": value, "headers": left}
+    content: dict[str, object] = {"key": key and key[:END_BYTES], "payload": value, "headers": left}
     if isinstance(value, Excerpt):
-        found.update(payload_size=value.size, payload_sha256=value.sha256)
+        content.update(payload_size=value.size, payload_sha256=value.sha256)
     elif len(left) < len(headers) or len(key or b"") > END_BYTES:
-        found.update(payload_size=len(value or b""), payload_sha256="")
-    return found
+        content.update(payload_size=len(value or b""), payload_sha256="")
+    return content
 
 
 def _sizes(headers: Sequence[HeaderRow]) -> Iterator[int]:
@@ -288,8 +288,8 @@ class LetterHandler(Handler):
 
     def park(self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime) -> None:
         """Bury the one record that the database refused although the gate let it through."""
-        told = {"error_class": type(error).__name__, "traceback": trace}
-        letter = self.letter(batch, record, "store", "database_refused", said(error), **told)
+        details = {"error_class": type(error).__name__, "traceback": trace}
+        letter = self.letter(batch, record, "store", "database_refused", said(error), **details)
         new = len(bury([letter], topic_name(self.group), now))
         batch.tally = Tally(parked=new)
         self.count_parked(batch, record, now, new=bool(new))

@@ -139,14 +139,14 @@ def places(text: str) -> dict[str, JsonPlace]:
 
     The whole has an empty path. What is nested too deep ends the list.
     """
-    found: dict[str, JsonPlace] = {}
+    by_path: dict[str, JsonPlace] = {}
     levels: list[Level] = []
     line = 1
     for word in TOKEN.findall(text):
         if word == "\n":
             line += 1
         elif word in "{[":
-            found[_path(levels)] = JsonPlace(line)
+            by_path[_path(levels)] = JsonPlace(line)
             levels.append(Level(word))
             if len(levels) > DEEPEST:
                 break
@@ -156,8 +156,8 @@ def places(text: str) -> dict[str, JsonPlace]:
             for level in levels[-1:]:
                 level.next()
         elif word != ":":
-            _take(found, levels, word, line)
-    return found
+            _take(by_path, levels, word, line)
+    return by_path
 
 
 def repeated_names(text: str) -> list[tuple[str, int]]:
@@ -177,15 +177,15 @@ def repeated_names(text: str) -> list[tuple[str, int]]:
         line += word == "\n"
         if after == ":" and (name := value_of(word)) in twice:
             lines[str(name)] = line
-    return sorted(lines.items(), key=lambda found: found[1])
+    return sorted(lines.items(), key=lambda place: place[1])
 
 
-def _take(found: dict[str, JsonPlace], levels: list[Level], word: str, line: int) -> None:
+def _take(by_path: dict[str, JsonPlace], levels: list[Level], word: str, line: int) -> None:
     """A name, or a value."""
     if levels and not levels[-1].is_list and levels[-1].name is None:
         levels[-1].name = _name(word)
     else:
-        found[_path(levels)] = JsonPlace(line, word)
+        by_path[_path(levels)] = JsonPlace(line, word)
 
 
 def _path(levels: list[Level]) -> str:
@@ -207,11 +207,11 @@ def value_of(word: str) -> str | int | float | bool | None:
     return value if isinstance(value, str | int | float) else None
 
 
-def line_of(found: dict[str, JsonPlace], path: str) -> int | None:
+def line_of(by_path: dict[str, JsonPlace], path: str) -> int | None:
     """The line of a value, or of the nearest one around it."""
-    while path and path not in found:
+    while path and path not in by_path:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    return found[path].line if path in found else None
+    return by_path[path].line if path in by_path else None
 
 
 # -- What is wrong with an edited copy: the gate's errors with line and path, and what is locked. Pure -------
@@ -243,19 +243,19 @@ class Fault:
     def where(self) -> str:
         """`Line 5, items[1].quantity`; empty for what is about the whole."""
         line = f"line {self.line}" if self.line else ""
-        found = ", ".join(part for part in (line, self.path) if part)
-        return found[:1].upper() + found[1:] if line else found
+        place = ", ".join(part for part in (line, self.path) if part)
+        return place[:1].upper() + place[1:] if line else place
 
 
 def located(error: str, text: str) -> Fault:
     """An error of the gate about `text`."""
-    if found := BYTE.search(error):
-        before = text.encode()[: int(found[1])]
+    if match := BYTE.search(error):
+        before = text.encode()[: int(match[1])]
         return Fault(BYTE.sub("", error), line=before.count(b"\n") + 1)
     if TRUNCATED in error and not AT.search(error):
         return Fault(error, line=text.rstrip().count("\n") + 1)
-    found = AT.search(error)
-    path = found[1] if found else ""
+    match = AT.search(error)
+    path = match[1] if match else ""
     values = places(text)
     if missing := MISSING.search(error):
         inner = f"{path}.{missing[1]}".removeprefix(".")
@@ -269,11 +269,11 @@ def located(error: str, text: str) -> Fault:
 
 def _in_words(error: str) -> str:
     """What the decoder says of types and bounds, as a person would; all else as it is."""
-    if found := EXPECTED.search(error):
-        wanted, given = (KINDS.get(name, name) for name in found.groups())
+    if match := EXPECTED.search(error):
+        wanted, given = (KINDS.get(name, name) for name in match.groups())
         return f"must be {wanted}, not {given}."
-    if found := BOUND.search(error):
-        return f"must be {KINDS[found[1]]}, {found[2]} or more."
+    if match := BOUND.search(error):
+        return f"must be {KINDS[match[1]]}, {match[2]} or more."
     return "must not be empty." if EMPTY.search(error) else f"{error.replace('`', '')}."
 
 
@@ -282,34 +282,34 @@ def locked_values(text: str, locked: Iterable[str], wrong: Collection[str] = ())
 
     A value that is missing, empty or `wrong` by the gate's word says nothing yet, and is free.
     """
-    found = places(text)
-    return dict(_locked(found, locked, wrong, whole=bool(found) and text.rstrip().endswith("}")))
+    values = places(text)
+    return dict(_locked(values, locked, wrong, whole=bool(values) and text.rstrip().endswith("}")))
 
 
 def _locked(
-    found: Values, locked: Iterable[str], wrong: Collection[str], whole: bool
+    values: Values, locked: Iterable[str], wrong: Collection[str], whole: bool
 ) -> Iterator[tuple[str, str | None]]:
     for name in locked:
         path = name.removesuffix("?")
-        value = _said(found, path)
+        value = _said(values, path)
         if value and path not in wrong:
             yield path, value
-        elif value is None and path != name and whole and _siblings(found, locked, path):
+        elif value is None and path != name and whole and _siblings(values, locked, path):
             yield path, None
 
 
-def _siblings(found: Values, locked: Iterable[str], path: str) -> bool:
+def _siblings(values: Values, locked: Iterable[str], path: str) -> bool:
     """Whether another locked path has a value: then one that is missing means something."""
-    return any(_said(found, name) for name in locked if name != f"{path}?")
+    return any(_said(values, name) for name in locked if name != f"{path}?")
 
 
 def locked_faults(text: str, wanted: dict[str, str | None]) -> list[Fault]:
     """Where a copy says something else than it has to."""
-    found = places(text)
+    values = places(text)
     return [
-        Fault(_must_be(value), path, line_of(found, path) if path in found else None)
+        Fault(_must_be(value), path, line_of(values, path) if path in values else None)
         for path, value in wanted.items()
-        if _said(found, path) != value
+        if _said(values, path) != value
     ]
 
 
@@ -324,8 +324,8 @@ def _must_be(value: str | None) -> str:
     return f"is locked and {said}: it says what the message is about."
 
 
-def _said(found: Values, path: str) -> str | None:
-    place = found.get(path)
+def _said(values: Values, path: str) -> str | None:
+    place = values.get(path)
     value = value_of(place.text) if place and place.text else None
     return None if value is None else str(value)
 

@@ -139,17 +139,17 @@ def gate_faults(copy: DeadLetter, text: str) -> list[Fault]:
     has something against it that no value mends.
     """
     letters = letters_of(copy.source)
-    found: list[Fault] = []
+    faults: list[Fault] = []
     mended = text
-    while len(found) < MOST_FAULTS:
+    while len(faults) < MOST_FAULTS:
         errors = letters.faults(copy.copy_with(bytes_of(mended), copy.edit))
-        fresh = [fault for fault in (located(error, text) for error in errors) if fault not in found]
-        found += fresh
+        fresh = [fault for fault in (located(error, text) for error in errors) if fault not in faults]
+        faults += fresh
         without = _mended(copy, mended, fresh)
         if without is None:
             break
         mended = without
-    return found[:MOST_FAULTS]
+    return faults[:MOST_FAULTS]
 
 
 def _mended(copy: DeadLetter, text: str, faults: Sequence[Fault]) -> str | None:
@@ -277,8 +277,8 @@ def _requeue(letter_id: UUID, text: str, seen: int, operator: Operator, reason: 
         raise Refusal(problem)
     now = database_now()
     copy = copy_of(letter, text)
-    found = examine(letter, text, now)
-    if not found.may_go:
+    examined = examine(letter, text, now)
+    if not examined.may_go:
         raise Refusal("The copy cannot be requeued as it is now: check it again.")
     effect = redelivery.take_back([copy], now)[letter_id]
     if effect.state == "refused":
@@ -297,7 +297,7 @@ def _record(
     after = DeadLetter.objects.filter(pk=letter.pk).values_list("status", flat=True).first()
     again = "failed again: " if effect.state == "failed_again" else ""
     states: list[dict[str, object]] = [
-        {"status": status, "payload": found} for status, found in zip((letter.status, after), digests, strict=True)
+        {"status": status, "payload": payload} for status, payload in zip((letter.status, after), digests, strict=True)
     ]
     actions.record(
         operator, VERB, f"Letter {letter}", reason=reason, result=again + effect.evidence,

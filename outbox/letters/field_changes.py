@@ -37,24 +37,24 @@ def parse_path(text: str) -> tuple[Step, ...]:
     steps: list[Step] = []
     at = 1
     while at < len(text):
-        found, step = _step(text, at)
+        match, step = _step(text, at)
         steps.append(step)
-        at = found.end()
+        at = match.end()
     if len(steps) > DEEPEST:
         raise Refusal(f"it has {len(steps)} steps; a path has at most {DEEPEST}")
     return tuple(steps)
 
 
 def _step(text: str, at: int) -> tuple[re.Match[str], Step]:
-    if found := NAME.match(text, at):
-        return found, found[1]
-    if found := INDEX.match(text, at):
-        return found, int(found[1])
-    if found := QUOTED.match(text, at):
+    if match := NAME.match(text, at):
+        return match, match[1]
+    if match := INDEX.match(text, at):
+        return match, int(match[1])
+    if match := QUOTED.match(text, at):
         # An apostrophe is escaped in apostrophes only, a quotation mark in quotation marks only.
-        quoted = found[2] or '"{}"'.format(found[1].replace("\\'", "'").replace('"', '\\"'))
+        quoted = match[2] or '"{}"'.format(match[1].replace("\\'", "'").replace('"', '\\"'))
         try:
-            return found, str(json.loads(quoted))
+            return match, str(json.loads(quoted))
         except ValueError:
             raise _wrong(at + 1, "an escape in the name is none of JSON") from None
     raise _wrong(*_problem(text, at))
@@ -141,11 +141,11 @@ def _opening(words: Sequence[str], steps: Sequence[Step]) -> int | None:
 
 def paths_in(text: str) -> list[str]:
     """The paths of the single values in a JSON text, in its order; of masked names none."""
-    found: list[str] = []
+    paths: list[str] = []
 
     def look(words: Sequence[str], at: int, path: str) -> None:
         if words[at] not in ("{", "["):
-            found.append(path)
+            paths.append(path)
             return
         for step, place in _members(words, at):
             if isinstance(step, int) or (step != DOTS and NAME.fullmatch(f".{step}")):
@@ -153,7 +153,7 @@ def paths_in(text: str) -> list[str]:
 
     if is_json(text):
         look(TOKEN.findall(text), 0, "$")
-    return [path for path in found if path != "$"]
+    return [path for path in paths if path != "$"]
 
 
 def value_at(text: str, path: str) -> str | None:

@@ -104,10 +104,10 @@ def resolve_groups(ids: Iterable[int], operator: Operator, reason: str) -> int:
 def _resolve_one(pk: int, operator: Operator, reason: str) -> int:
     with transaction.atomic():
         ids = DeadLetter.objects.of_group(pk).open().newest_first().values_list("pk", flat=True)
-        found = list(ids[: MOST + 1])
-        if len(found) > MOST:
+        chosen = list(ids[: MOST + 1])
+        if len(chosen) > MOST:
             raise Refusal(f"it has more than {MOST} open letters: resolve them by a replay batch")
-        letters = list(DeadLetter.objects.filter(pk__in=found).defer("payload", "traceback", "headers"))
+        letters = list(DeadLetter.objects.filter(pk__in=chosen).defer("payload", "traceback", "headers"))
         moved = len(act("resolve", letters, database_now()))
         if not moved:
             return 0

@@ -59,10 +59,10 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
 
     def one_by_one(self) -> Iterator[DeadLetter]:
         """By rising id, a short query a chunk: the driver of MariaDB and MySQL holds the whole result of a query."""
-        found = list(self.order_by("id")[:LISTED])
-        while found:
-            yield from found
-            found = list(self.filter(pk__gt=found[-1].pk).order_by("id")[:LISTED])
+        letters = list(self.order_by("id")[:LISTED])
+        while letters:
+            yield from letters
+            letters = list(self.filter(pk__gt=letters[-1].pk).order_by("id")[:LISTED])
 
     def to_judge(self) -> DeadLetterQuerySet:
         """Only the columns that judgements need: making objects of the others takes as long as judging them."""
@@ -108,8 +108,8 @@ class PayloadRevisionQuerySet(models.QuerySet["PayloadRevision"]):
         copies: dict[tuple[UUID, datetime | None], PayloadRevision] = {
             (row.letter, row.created_at): row for row in rows
         }
-        found = [(letter, copies.get((letter.pk, letter.requeued_at))) for letter in letters]
-        return [letter.copy_with(bytes(row.payload), row.number) if row else letter for letter, row in found]
+        pairs = [(letter, copies.get((letter.pk, letter.requeued_at))) for letter in letters]
+        return [letter.copy_with(bytes(row.payload), row.number) if row else letter for letter, row in pairs]
 
 
 # -- Tables of dead letters and burial keys ------------------------------------------------------------------
@@ -234,9 +234,9 @@ class DeadLetter(models.Model):
 
     def copy_with(self, payload: bytes, edit: int) -> DeadLetter:
         """The letter with the payload of its edited copy number `edit`; only in memory, never saved."""
-        found = copy(self)
-        found.payload, found.edit = payload, edit
-        return found
+        twin = copy(self)
+        twin.payload, twin.edit = payload, edit
+        return twin
 
 
 class PayloadRevision(models.Model):

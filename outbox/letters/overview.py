@@ -55,8 +55,8 @@ def letter_counts(sources: Sequence[str]) -> dict[str, int]:
 
 def letters_ever(sources: Sequence[str]) -> int:
     """How many letters these sources have had, closed and dropped ones among them."""
-    found = FailureGroup.objects.filter(source__in=sources).aggregate(total=Sum("total_count"))
-    return int(found["total"] or 0)
+    sums = FailureGroup.objects.filter(source__in=sources).aggregate(total=Sum("total_count"))
+    return int(sums["total"] or 0)
 
 
 def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator[Need]:
@@ -104,21 +104,21 @@ def _place(group: FailureGroup) -> int:
 
 def _without_effect(sources: Sequence[str]) -> Iterator[Need]:
     """Requeued letters that wait too long for their effect, as the last round has counted them."""
-    for found in _rounds_of(sources):
-        if not found.overdue:
+    for requeued in _rounds_of(sources):
+        if not requeued.overdue:
             continue
         yield Need(
             urgency="soon",
-            title=f"Requeued letters of {source_in_words(found.source)} without effect",
+            title=f"Requeued letters of {source_in_words(requeued.source)} without effect",
             why="They were taken back, and nothing proves yet that it helped. Look where they are.",
-            url=reverse("admin:outbox_deadletter_changelist") + f"?state=requeued&source={found.source}",
+            url=reverse("admin:outbox_deadletter_changelist") + f"?state=requeued&source={requeued.source}",
             lever="Open list",
-            amount=found.overdue,
-            unit=humanize.word(found.overdue, "dead letter", "dead letters"),
-            since=found.oldest_at,
+            amount=requeued.overdue,
+            unit=humanize.word(requeued.overdue, "dead letter", "dead letters"),
+            since=requeued.oldest_at,
             rank=2,
             kind="stuck",
-            key=f"without effect {found.source}",
+            key=f"without effect {requeued.source}",
         )
 
 

@@ -85,11 +85,11 @@ def returns_of(letters: Sequence[DeadLetter]) -> tuple[list[ReturnedBatch], Refu
         ):
             number += 1
         members.setdefault((letter.revision, number), []).append((letter, record))
-    found = [
+    returns = [
         ReturnedBatch(mine, RecordBatch([record for _, record in mine], batches[at], revision=at[0] + 1))
         for at, mine in sorted(members.items())
     ]
-    return found, refused
+    return returns, refused
 
 
 def failed_again(failed: Sequence[Letter]) -> dict[UUID, Effect]:
@@ -165,14 +165,14 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
     """
     mine = locked([letter.pk for letter in letters], Status.OPEN)
     opened = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
-    found = _masked(
+    effects = _masked(
         _asked(
             opened, lambda theirs, part: _by_halves(lambda half: theirs.take_back(half, now), part, _refused), _refused
         )
     )
-    moves = {pk: _move_of(effect) for pk, effect in found.items() if effect.state != "refused"}
+    moves = {pk: _move_of(effect) for pk, effect in effects.items() if effect.state != "refused"}
     move(opened, moves, Status.OPEN, now)
-    return found
+    return effects
 
 
 def look_after(now: datetime, limit: int = CHUNK) -> int:
@@ -182,11 +182,11 @@ def look_after(now: datetime, limit: int = CHUNK) -> int:
     oldest: dict[str, datetime] = {}
     closed = 0
     last: UUID | None = None
-    while found := _after(last, limit):
-        last = found[-1][0]
-        done = until_it_stands(partial(look_after_these, [pk for pk, _, _ in found], now), "look-after")
+    while waiting := _after(last, limit):
+        last = waiting[-1][0]
+        done = until_it_stands(partial(look_after_these, [pk for pk, _, _ in waiting], now), "look-after")
         closed += len(done)
-        for pk, source, since in found:
+        for pk, source, since in waiting:
             if pk not in done and source in patience:
                 oldest[source] = min(since, oldest.get(source, since))
                 overdue[source] += now - since >= patience[source]
@@ -219,7 +219,7 @@ def _look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
         mine = locked(ids, Status.REQUEUED)
         rows = DeadLetter.objects.filter(pk__in=mine).defer("traceback", "error").order_by("pk")
         letters = PayloadRevision.objects.in_force(rows)
-        found = _masked(
+        effects = _masked(
             _asked(
                 letters,
                 lambda theirs, part: _by_halves(lambda half: theirs.effect(half, now), part, _waiting),
@@ -227,7 +227,7 @@ def _look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
             )
         )
         notes = {letter.pk: letter.note for letter in letters}
-        closed = {pk: effect for pk, effect in found.items() if effect.state not in ("waiting", "refused")}
+        closed = {pk: effect for pk, effect in effects.items() if effect.state not in ("waiting", "refused")}
         moves = {pk: _move_of(effect, notes[pk]) for pk, effect in closed.items()}
         move(letters, moves, Status.REQUEUED, now)
         return set(closed)
@@ -294,11 +294,11 @@ def _waiting(why: str) -> Effect:
     return Effect("waiting", why)
 
 
-def _masked(found: Mapping[UUID, Effect]) -> dict[UUID, Effect]:
+def _masked(effects: Mapping[UUID, Effect]) -> dict[UUID, Effect]:
     """What failed again says so with an error, which may repeat values of the payload: nobody can mask it later."""
     return {
         pk: replace(effect, evidence=masked_error(effect.evidence)) if effect.state == "failed_again" else effect
-        for pk, effect in found.items()
+        for pk, effect in effects.items()
     }
 
 

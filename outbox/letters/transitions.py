@@ -87,8 +87,8 @@ def _row(pk: UUID, move: Move) -> tuple[str, ...]:
 
 def _link(letters: Sequence[DeadLetter], moves: Mapping[UUID, Move]) -> None:
     """Both ways, and to what carries the effect."""
-    carried = [(letter.pk.hex, found.hex) for letter in letters if (found := moves[letter.pk].carrier)]
-    followed = [(letter.pk.hex, found.hex) for letter in letters if (found := moves[letter.pk].successor)]
+    carried = [(letter.pk.hex, carrier.hex) for letter in letters if (carrier := moves[letter.pk].carrier)]
+    followed = [(letter.pk.hex, heir.hex) for letter in letters if (heir := moves[letter.pk].successor)]
     LINKS["carrier"].run(carried)
     LINKS["successor"].run(followed)
     LINKS["predecessor"].run([(after, before) for before, after in followed])
@@ -146,12 +146,14 @@ def _close(
     mine = locked([letter.pk for letter in letters], old)
     chosen = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
     state = SAID[Status(new)]
-    found: dict[UUID, Effect] = {}
+    effects: dict[UUID, Effect] = {}
     for letter in chosen:
         try:
-            found[letter.pk] = Effect(state, act(letter))
+            effects[letter.pk] = Effect(state, act(letter))
         except Refusal as refusal:
-            found[letter.pk] = Effect("refused", str(refusal))
-    done = {pk: Move(new, note=effect.evidence, code=code) for pk, effect in found.items() if effect.state != "refused"}
+            effects[letter.pk] = Effect("refused", str(refusal))
+    done = {
+        pk: Move(new, note=effect.evidence, code=code) for pk, effect in effects.items() if effect.state != "refused"
+    }
     move(chosen, done, old, now)
-    return found
+    return effects

@@ -67,10 +67,10 @@ def _write_lines(part: Path, rows: object) -> int:
 
 def _in_chunks(rows: Any) -> Iterator[dict[str, object]]:
     # By key, because mysqlclient holds a whole result in memory, and a day may be large.
-    found = list(rows.order_by("pk").values()[:CHUNK])
-    while found:
-        yield from found
-        found = list(rows.filter(pk__gt=found[-1]["id"]).order_by("pk").values()[:CHUNK])
+    chunk = list(rows.order_by("pk").values()[:CHUNK])
+    while chunk:
+        yield from chunk
+        chunk = list(rows.filter(pk__gt=chunk[-1]["id"]).order_by("pk").values()[:CHUNK])
 
 
 # -- Deletes old idempotency keys daily, and counts what was deleted -----------------------------------------

@@ -59,7 +59,8 @@ def sightings(now: datetime) -> list[Sighting]:
     """The processes that reported within a day, in the order in which one wants to read about them."""
     rows = WorkerProcess.objects.of_last_day(now).order_by("-seen_at")
     seen = [*rows.unended()[:MOST], *rows.exclude(ended_at=None)[:MOST]]
-    return sorted(_without_replaced([Sighting(row, state_of(row, now)) for row in seen]), key=lambda one: one.order)
+    sighted = [Sighting(row, state_of(row, now)) for row in seen]
+    return sorted(_without_replaced(sighted), key=lambda sighting: sighting.order)
 
 
 def state_of(row: WorkerProcess, now: datetime) -> Liveness:
@@ -88,20 +89,20 @@ def work_of(row: WorkerProcess) -> tuple[str, str]:
 def _without_replaced(seen: Sequence[Sighting]) -> list[Sighting]:
     """Who began to do the same work elsewhere since a process was lost has taken its place: one newcomer, one place."""
     newcomers: dict[tuple[str, str], list[datetime]] = defaultdict(list)
-    for one in seen:
-        if one.state in (Liveness.RUNS, Liveness.HANGS):
-            newcomers[work_of(one.row)].append(one.row.kept_since)
+    for sighting in seen:
+        if sighting.state in (Liveness.RUNS, Liveness.HANGS):
+            newcomers[work_of(sighting.row)].append(sighting.row.kept_since)
     result = []
-    for one in sorted(seen, key=lambda one: one.row.seen_at, reverse=True):
-        came = newcomers[work_of(one.row)]
+    for sighting in sorted(seen, key=lambda sighting: sighting.row.seen_at, reverse=True):
+        came = newcomers[work_of(sighting.row)]
         # Who takes the name of a throttler ends the one that had it: it has started before that fails.
-        lost_at = one.row.seen_at - (TAKING_OVER if one.state is Liveness.FAILED else timedelta(0))
+        lost_at = sighting.row.seen_at - (TAKING_OVER if sighting.state is Liveness.FAILED else timedelta(0))
         later = min((since for since in came if since > lost_at), default=None)
-        if one.state in LOST and later:
+        if sighting.state in LOST and later:
             came.remove(later)
-            result.append(Sighting(one.row, Liveness.REPLACED))
+            result.append(Sighting(sighting.row, Liveness.REPLACED))
         else:
-            result.append(one)
+            result.append(sighting)
     return result
 
 
@@ -122,12 +123,12 @@ WHY = {
 def process_needs(now: datetime) -> Iterator[Need]:
     """Processes that are missed, the newest loss first."""
     seen = sightings(now)
-    troubled = [one for one in seen if one.state in TROUBLED]
-    working = {work_of(one.row) for one in seen if one.state is Liveness.RUNS}
-    yield from (_need_of(one, working, now) for one in troubled[:MOST_NAMED])
+    troubled = [sighting for sighting in seen if sighting.state in TROUBLED]
+    working = {work_of(sighting.row) for sighting in seen if sighting.state is Liveness.RUNS}
+    yield from (_need_of(sighting, working, now) for sighting in troubled[:MOST_NAMED])
     if rest := troubled[MOST_NAMED:]:
         yield Need(
-            min((_urgency(one, working) for one in rest), key=("now", "soon").index),
+            min((_urgency(sighting, working) for sighting in rest), key=("now", "soon").index),
             f"{humanize.plural(len(rest), 'more worker is', 'more workers are')} dead, failed or silent",
             f"The last one that reported was {rest[0].row.command} on {rest[0].row.host}.",
             reverse("admin:outbox_workerprocess_changelist"),
@@ -137,39 +138,41 @@ def process_needs(now: datetime) -> Iterator[Need]:
             since=rest[0].row.seen_at,
             rank=1,
             kind="worker",
-            parts=tuple(_need_of(one, working, now) for one in rest),
+            parts=tuple(_need_of(sighting, working, now) for sighting in rest),
         )
 
 
-def _need_of(one: Sighting, working: Iterable[tuple[str, str]], now: datetime) -> Need:
+def _need_of(sighting: Sighting, working: Iterable[tuple[str, str]], now: datetime) -> Need:
     return Need(
-        _urgency(one, working),
-        TITLES[one.state].format(str(one.row)),
-        why(one, now),
-        reverse("admin:outbox_workerprocess_change", args=[one.row.pk]),
+        _urgency(sighting, working),
+        TITLES[sighting.state].format(str(sighting.row)),
+        why(sighting, now),
+        reverse("admin:outbox_workerprocess_change", args=[sighting.row.pk]),
         "Show worker",
-        since=one.row.ended_at or one.row.seen_at,
+        since=sighting.row.ended_at or sighting.row.seen_at,
         rank=1,
         kind="worker",
-        key=str(one.row.pk),
+        key=str(sighting.row.pk),
     )
 
 
-def _urgency(one: Sighting, working: Iterable[tuple[str, str]]) -> Urgency:
+def _urgency(sighting: Sighting, working: Iterable[tuple[str, str]]) -> Urgency:
     """Where another process does the same work it goes on, more slowly."""
-    return "soon" if one.state is Liveness.HANGS or work_of(one.row) in working else "now"
+    return "soon" if sighting.state is Liveness.HANGS or work_of(sighting.row) in working else "now"
 
 
-def why(one: Sighting, now: datetime) -> str:
+def why(sighting: Sighting, now: datetime) -> str:
     """What is known of the trouble of a process, and what it had in hand; empty when there is none."""
-    if one.state not in TROUBLED:
+    if sighting.state not in TROUBLED:
         return ""
-    if one.state is Liveness.FAILED:
-        fact = f"{masked_error(one.row.error)}."
+    if sighting.state is Liveness.FAILED:
+        fact = f"{masked_error(sighting.row.error)}."
     else:
-        since = one.row.round_at or one.row.seen_at
-        fact = WHY[one.state].format(humanize.length((now - since).total_seconds(), coarse=True))
-    return f"{fact} It held {one.row.holds}." if one.row.holds and one.state is not Liveness.HANGS else fact
+        since = sighting.row.round_at or sighting.row.seen_at
+        fact = WHY[sighting.state].format(humanize.length((now - since).total_seconds(), coarse=True))
+    return (
+        f"{fact} It held {sighting.row.holds}." if sighting.row.holds and sighting.state is not Liveness.HANGS else fact
+    )
 
 
 # -- For whatever waits for a worker -------------------------------------------------------------------------
@@ -205,21 +208,21 @@ def _missing(command: str, part: str, seen: Sequence[Sighting], now: datetime) -
 def processes_diagnosis(now: datetime) -> Iterator[tuple[str, bool, str]]:
     """One line a command: how many processes run, and which are missed."""
     by_command: dict[str, list[Sighting]] = defaultdict(list)
-    for one in sightings(now):
-        by_command[one.row.command].append(one)
+    for sighting in sightings(now):
+        by_command[sighting.row.command].append(sighting)
     if not by_command:
         yield "workers", True, "none has reported within a day"
     for command, seen in sorted(by_command.items()):
-        troubled = [one for one in seen if one.state in TROUBLED]
-        run = sum(one.state in (Liveness.RUNS, Liveness.HANGS) for one in seen)
+        troubled = [sighting for sighting in seen if sighting.state in TROUBLED]
+        run = sum(sighting.state in (Liveness.RUNS, Liveness.HANGS) for sighting in seen)
         runs = f"{run} {humanize.word(run, 'runs', 'run')}"
-        yield f"worker {command}", not troubled, "; ".join([runs, *(_line(one, now) for one in troubled)])
+        yield f"worker {command}", not troubled, "; ".join([runs, *(_line(sighting, now) for sighting in troubled)])
 
 
-def _line(one: Sighting, now: datetime) -> str:
-    last = one.row.ended_at or one.row.seen_at
-    words = f"{one.state} on {one.row.host}, process {one.row.pid}, last seen {humanize.ago(last, now)}"
-    return f"{words}: {masked_error(one.row.error)}" if one.row.error else words
+def _line(sighting: Sighting, now: datetime) -> str:
+    last = sighting.row.ended_at or sighting.row.seen_at
+    words = f"{sighting.state} on {sighting.row.host}, process {sighting.row.pid}, last seen {humanize.ago(last, now)}"
+    return f"{words}: {masked_error(sighting.row.error)}" if sighting.row.error else words
 
 
 def gauges(now: datetime) -> Iterator[Reading]:

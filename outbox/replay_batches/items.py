@@ -75,8 +75,8 @@ def write(outcomes: Sequence[ItemOutcome], now: datetime) -> None:
     Raises Stale where one is not there any more: nothing may stay.
     """
     rows = [
-        (found.item.pk, found.state, found.successor and found.successor.hex, found.note[:LONGEST_NOTE])
-        for found in outcomes
+        (outcome.item.pk, outcome.state, outcome.successor and outcome.successor.hex, outcome.note[:LONGEST_NOTE])
+        for outcome in outcomes
     ]
     if rows and ITEMS.run(rows, {"changed_at": now}) != len(rows):
         raise Stale("items of a batch were changed by somebody else")
@@ -84,10 +84,10 @@ def write(outcomes: Sequence[ItemOutcome], now: datetime) -> None:
 
 def with_reasons(known: dict[str, int], reasons: Iterable[str]) -> dict[str, int]:
     """The number of skipped letters by reason; beyond fifty reasons in one more."""
-    found = Counter(known)
+    counts = Counter(known)
     for why in reasons:
-        found[why if why in found or len(found) < MOST_REASONS else OTHER] += 1
-    return dict(found)
+        counts[why if why in counts or len(counts) < MOST_REASONS else OTHER] += 1
+    return dict(counts)
 
 
 # -- Which letters of a batch go next ------------------------------------------------------------------------
@@ -106,9 +106,9 @@ def next_items(batch: ReplayBatch, flying: Sequence[ReplayItem], most: int, wind
     rows = ReplayItem.objects.of(batch).filter(state="eligible").oldest_first()
     if batch.state == ReplayBatch.State.CANARY:
         rows = rows.filter(canary=True)
-    found = list(_of_kind(batch, rows, awaited=False)[:most])
+    items = list(_of_kind(batch, rows, awaited=False)[:most])
     room = min(most, window - len(flying))
-    return found or (_free(_of_kind(batch, rows, awaited=True), flying, room) if room > 0 else [])
+    return items or (_free(_of_kind(batch, rows, awaited=True), flying, room) if room > 0 else [])
 
 
 Item = TypeVar("Item", PreviewItem, ReplayItem)
@@ -130,15 +130,15 @@ def _of_kind(batch: ReplayBatch, rows: QuerySet, *, awaited: bool) -> QuerySet:
 def _free(rows: QuerySet, flying: Sequence[ReplayItem], room: int) -> list[ReplayItem]:
     """The oldest of each business key of which none is in flight; letters without a key stand alone."""
     taken = {item.business_key for item in flying if item.business_key}
-    found: list[ReplayItem] = []
+    free: list[ReplayItem] = []
     for item in rows.exclude(business_key__in=taken)[:SCANNED]:
         if item.business_key and item.business_key in taken:
             continue
         taken.add(item.business_key)
-        found.append(item)
-        if len(found) == room:
+        free.append(item)
+        if len(free) == room:
             break
-    return found
+    return free
 
 
 # -- How long the letters of a batch are listed --------------------------------------------------------------

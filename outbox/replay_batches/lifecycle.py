@@ -109,7 +109,7 @@ def blocker_of(batch: ReplayBatch) -> ReplayBatch | None:
     """The same as a page may ask it: nothing is locked."""
     others = ReplayBatch.objects.filter(state__in=LIVE).exclude(pk=batch.pk).order_by("pk")
     sources = set(batch.sources)
-    return next((found for found in others if sources & set(found.sources)), None)
+    return next((other for other in others if sources & set(other.sources)), None)
 
 
 def in_the_way(blocker: ReplayBatch) -> str:

@@ -175,8 +175,8 @@ class ReplayBatch(Claimable):
 
     def change(self, **changes: object) -> int:
         """Write columns of a batch that this transaction has locked; 0 when it is not what was read any more."""
-        found = ReplayBatch.objects.filter(pk=self.pk, state=self.state, lease_token=self.lease_token)
-        changed = found.update(**changes)
+        mine = ReplayBatch.objects.filter(pk=self.pk, state=self.state, lease_token=self.lease_token)
+        changed = mine.update(**changes)
         if changed and changes.get("state", self.state) != self.state:
             became = str(changes["state"])
             log_committed("replay_batch_moved", batch=self.pk, verb=self.verb, was=self.state, became=became)

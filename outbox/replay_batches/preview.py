@@ -116,12 +116,14 @@ def judge(batch_id: int, token: uuid.UUID, portions: Ahead) -> int:
         outcomes = [
             ItemOutcome(item, "skipped" if why[item.letter] else "eligible", why[item.letter]) for item in items
         ]
-        changed = [found for found in outcomes if found.state != found.item.state or found.note != found.item.note]
+        changed = [
+            outcome for outcome in outcomes if outcome.state != outcome.item.state or outcome.note != outcome.item.note
+        ]
         write(changed, now)
-        counts = Counter(found.state for found in outcomes) - Counter(item.state for item in items)
-        fewer = Counter(item.state for item in items) - Counter(found.state for found in outcomes)
+        counts = Counter(outcome.state for outcome in outcomes) - Counter(item.state for item in items)
+        fewer = Counter(item.state for item in items) - Counter(outcome.state for outcome in outcomes)
         counters = {name: getattr(batch, name) + counts[name] - fewer[name] for name in ("eligible", "skipped")}
-        reasons = with_reasons(batch.skipped_why, (found.note for found in outcomes if found.state == "skipped"))
+        reasons = with_reasons(batch.skipped_why, (outcome.note for outcome in outcomes if outcome.state == "skipped"))
         batch.change(**counters, skipped_why=reasons, judged_to=items[-1].letter, lease_until=now + LEASE)
     return len(items)
 
@@ -135,12 +137,12 @@ def portion_behind(so_far: JudgedTo) -> Portion:
 def _items(so_far: JudgedTo) -> Sequence[PreviewItem]:
     """One query a state, because the index begins with it."""
     most = 2 * settings.REPLAY_CHUNK  # asking writes little, and locks nothing that traffic waits for
-    found: list[PreviewItem] = []
+    listed: list[PreviewItem] = []
     for state in JUDGED:
         rows = ReplayItem.objects.filter(batch_id=so_far.batch_id, state=state).oldest_first()
         rows = rows.filter(letter__gt=so_far.letter) if so_far.letter else rows
-        found += starmap(PreviewItem, rows.values_list(*PreviewItem._fields)[:most])
-    items = sorted(found, key=lambda item: item.letter)[:most]
+        listed += starmap(PreviewItem, rows.values_list(*PreviewItem._fields)[:most])
+    items = sorted(listed, key=lambda item: item.letter)[:most]
     return first_portion(items, IN_MEMORY)
 
 

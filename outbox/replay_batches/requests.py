@@ -34,7 +34,7 @@ Edge = Callable[[ReplayBatch, datetime], dict[str, object]]
 
 
 def draft(
-    verb: str, found: Filter | MessageFilter, operator: Operator, *, reason: str = "", code: str = "",
+    verb: str, chosen: Filter | MessageFilter, operator: Operator, *, reason: str = "", code: str = "",
     rate: float | None = None, canary: int | None = None, change: FieldChange | None = None,
     token: uuid.UUID | None = None, automatic: bool = False,
 ) -> ReplayBatch:  # fmt: skip
@@ -42,7 +42,7 @@ def draft(
 
     `change` belongs to an edit, which needs one. `automatic`: nobody looks at the preview (a command). With a `token` the caller takes the steps itself.
     """
-    found.check()
+    chosen.check()
     check_pace(rate, canary)
     check_canary(verb, canary)
     check_code(verb, code)
@@ -53,9 +53,9 @@ def draft(
     now = database_now()
     mine: dict[str, object] = {"lease_token": token, "lease_until": now + LEASE} if token else {}
     who = {"requested_by": operator.name[:150], "user": operator.user, "reason": reason, "code": code}
-    cut_off = EVERY_LETTER if found.ids else smallest_uuid7(int(now.timestamp() * 1000) + 1)
+    cut_off = EVERY_LETTER if chosen.ids else smallest_uuid7(int(now.timestamp() * 1000) + 1)
     batch = ReplayBatch.objects.create(
-        verb=verb, filter=found.stored(), cut_off=cut_off, rate=rate, canary=canary, automatic=automatic,
+        verb=verb, filter=chosen.stored(), cut_off=cut_off, rate=rate, canary=canary, automatic=automatic,
         edit=change.stored() if change else {}, created_at=now, **who, **mine,
     )  # fmt: skip
     log_committed("replay_batch_moved", batch=batch.pk, verb=verb, was="", became=str(batch.state))
@@ -175,11 +175,11 @@ def _locked(batch_id: int, *states: str) -> ReplayBatch:
     batch = ReplayBatch.objects.filter(pk=batch_id, state__in=states).select_for_update().first()
     if batch is not None:
         return batch
-    found = ReplayBatch.objects.filter(pk=batch_id).first()
-    if found is None:
+    other = ReplayBatch.objects.filter(pk=batch_id).first()
+    if other is None:
         raise Refusal(f"{batch_id}: no such replay batch")
-    by = f" ({found.note.rstrip('.')})" if found.note else ""
-    raise Refusal(f"{found} of {found.requested_by} is {found.state} already{by}")
+    by = f" ({other.note.rstrip('.')})" if other.note else ""
+    raise Refusal(f"{other} of {other.requested_by} is {other.state} already{by}")
 
 
 def check_reason(verb: str, reason: str) -> None:

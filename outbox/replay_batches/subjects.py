@@ -114,8 +114,8 @@ class BatchOfLetters:
         redelivery.look_after_these(ids, now)
         columns = ("id", "status", "evidence", "note", "successor")
         known = {letter.pk: letter for letter in DeadLetter.objects.filter(pk__in=ids).only(*columns)}
-        found = {pk: _effect_of(known[pk]) if pk in known else GONE for pk in ids}
-        return {pk: effect for pk, effect in found.items() if effect}
+        effects = {pk: _effect_of(known[pk]) if pk in known else GONE for pk in ids}
+        return {pk: effect for pk, effect in effects.items() if effect}
 
     def awaited(self, verb: str, source: str, step: str) -> bool:
         """Whether the effect comes later, through something that can be flooded."""

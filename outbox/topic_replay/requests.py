@@ -102,10 +102,10 @@ def moment(text: str, zone: tzinfo = UTC) -> tuple[datetime, bool]:
 
 def span(text: str) -> timedelta:
     """`90s`, `30m`, `1h`, `2d`. Raises Refusal."""
-    found = SPAN.fullmatch(text.strip())
-    if not found:
+    match = SPAN.fullmatch(text.strip())
+    if not match:
         raise Refusal(f"{text!r} is no length of time (90s, 30m, 1h, 2d)")
-    return timedelta(**{UNITS[found[2]]: int(found[1])})
+    return timedelta(**{UNITS[match[2]]: int(match[1])})
 
 
 # -- The command `replay_topic`: its arguments, its progress, its result -------------------------------------
@@ -120,30 +120,30 @@ def replay(topic: str, options: Options, stop: threading.Event, say: Say) -> Ite
     operator = operator_of_terminal()
     token = uuid.uuid4()
     slack, reason = span(options["slack"]), _reason(options["reason"], say)
-    found = request(topic, since, until, slack, operator, reason, dry_run=options["dry_run"], token=token)
+    requested = request(topic, since, until, slack, operator, reason, dry_run=options["dry_run"], token=token)
     try:
-        ended = carry_out(found, token, stop, ProgressPrinter(say))
+        ended = carry_out(requested, token, stop, ProgressPrinter(say))
     except (Refusal, KafkaError) as error:
-        fail(found, str(error))
+        fail(requested, str(error))
         raise
-    found.refresh_from_db()
+    requested.refresh_from_db()
     if not ended and stop.is_set():
-        cancel([found.pk], operator, "interrupted")
-    yield from account(found)
+        cancel([requested.pk], operator, "interrupted")
+    yield from account(requested)
     if not ended:
-        raise Refusal(f"the replay was not finished; what was applied stays ({found.note or 'interrupted'})")
-    if not found.read:
-        raise Refusal(f"{found.topic}: no record between {since:%FT%TZ} and {until:%FT%TZ}")
+        raise Refusal(f"the replay was not finished; what was applied stays ({requested.note or 'interrupted'})")
+    if not requested.read:
+        raise Refusal(f"{requested.topic}: no record between {since:%FT%TZ} and {until:%FT%TZ}")
 
 
-def account(found: TopicReplay) -> Iterator[str]:
+def account(topic_replay: TopicReplay) -> Iterator[str]:
     """Counts of records, one line each, and what they mean."""
     for name in COUNTS:
-        yield f"{LABELS.get(name, name):24}{getattr(found, name):>12,}"
-    missing = found.applied + found.parked
-    if found.dry_run:
+        yield f"{LABELS.get(name, name):24}{getattr(topic_replay, name):>12,}"
+    missing = topic_replay.applied + topic_replay.parked
+    if topic_replay.dry_run:
         yield "Dry run: nothing was changed."
-    elif found.read and not missing:
+    elif topic_replay.read and not missing:
         yield "Nothing was missing: nothing has changed."
 
 

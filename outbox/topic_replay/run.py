@@ -156,15 +156,15 @@ class Journal(Handler):
         if not self._would_be:
             return
         earlier, number = batch, -1
-        found: dict[tuple[int, int], Record] = {}
-        while len(found) != number:  # and the records that those depend on
-            number = len(found)
+        records_by_place: dict[tuple[int, int], Record] = {}
+        while len(records_by_place) != number:  # and the records that those depend on
+            number = len(records_by_place)
             for key in self.handler.keys_of(earlier):
-                found |= self._would_be.get(key, {})
-            records = [found[at] for at in sorted(found)]
+                records_by_place |= self._would_be.get(key, {})
+            records = [records_by_place[at] for at in sorted(records_by_place)]
             earlier = RecordBatch(records, batch.topic_ids, revision=batch.revision, from_log=True)
             earlier.prepared = self.handler.prepare(earlier)
-        if found:
+        if records_by_place:
             self.handler.write(earlier, now)
 
     def _remember(self, batch: RecordBatch) -> None:

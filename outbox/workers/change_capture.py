@@ -92,15 +92,15 @@ def hint_of(change: Change) -> Hint:
 def uuid_of(value: object) -> UUID:
     """Dashed (uuid), 32 hex digits (char(32)) or base64 (binary(16)); always of version 7, as the outbox makes them."""
     if isinstance(value, str) and UUID_TEXT.fullmatch(value):
-        found = whole(UUID(value))
+        pk = whole(UUID(value))
     elif isinstance(value, str) and UUID_BYTES.fullmatch(value):
-        found = UUID(bytes=b64decode(value.translate(URL_SAFE)))
+        pk = UUID(bytes=b64decode(value.translate(URL_SAFE)))
     else:
         raise InvalidRecord("bad_id", f"`id` is {shown(value)}, not a UUID as any connector writes it")
-    if found.version != 7:
+    if pk.version != 7:
         # Its time decides the partition, and how far the CDC path has come.
         raise InvalidRecord("bad_id", f"`id` is {shown(value)}, not a UUID of version 7")
-    return found
+    return pk
 
 
 def whole(read: UUID) -> UUID:
@@ -195,7 +195,7 @@ def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
 
 def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
     """Read the hints; the poller claims what they name in any case. What is still no hint is a letter once more."""
-    found: dict[UUID, Effect] = {}
+    effects: dict[UUID, Effect] = {}
     failed: list[Letter] = []
     for letter in letters:
         try:
@@ -204,11 +204,11 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
             place = (record_of(letter), letter.topic_id, letter.revision + 1)
             failed.append(Letter(FLOW, "decode", refusal.reason, str(refusal), *place))
         except Refusal as refusal:
-            found[letter.pk] = Effect("refused", str(refusal))
+            effects[letter.pk] = Effect("refused", str(refusal))
         else:
-            found[letter.pk] = Effect("waiting", READ, carrier=hint) if hint else Effect("resolved", NO_HINT)
+            effects[letter.pk] = Effect("waiting", READ, carrier=hint) if hint else Effect("resolved", NO_HINT)
     bury(failed, topic_name(CDC_GROUP), now)
-    return found | failed_again(failed)
+    return effects | failed_again(failed)
 
 
 def effect(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
@@ -233,8 +233,8 @@ def _effect(message_id: UUID | None, states: dict[UUID, str], oldest: UUID) -> E
 
 def _read(letter: DeadLetter) -> UUID | None:
     """The message that the record hints at; None for one that is about something else."""
-    found = read_change(record_of(letter).value)
-    return found.id if isinstance(found, Hint) else None
+    change = read_change(record_of(letter).value)
+    return change.id if isinstance(change, Hint) else None
 
 
 def _judged(letter: DeadLetter) -> Judgement:

@@ -99,12 +99,12 @@ class Listen(LetterHandler):
         skipped = 0
         for record in batch.records:
             try:
-                found = change_capture.read_change(record.value)
+                change = change_capture.read_change(record.value)
             except InvalidRecord as refusal:
                 letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
                 continue
-            if isinstance(found, change_capture.Hint):
-                ids.setdefault(found.id, record.timestamp / 1000)
+            if isinstance(change, change_capture.Hint):
+                ids.setdefault(change.id, record.timestamp / 1000)
             else:
                 skipped += 1
         return Verdicts(ids, letters, skipped)

@@ -109,15 +109,15 @@ class Relay:
         if time.monotonic() >= self.chores_at:
             self._do_chores()
         started = time.perf_counter()
-        found = claim(self.handler, "poll", settings.OUTBOX_BATCH, older_than=self.grace.read())
-        self.clock = found.clock
-        deliver(found, self.handler, self.stop)
-        again = found.look_again
-        self.look_again = (again - found.now).total_seconds() if again else None
-        if found.looked_at:
+        claimed = claim(self.handler, "poll", settings.OUTBOX_BATCH, older_than=self.grace.read())
+        self.clock = claimed.clock
+        deliver(claimed, self.handler, self.stop)
+        again = claimed.look_again
+        self.look_again = (again - claimed.now).total_seconds() if again else None
+        if claimed.looked_at:
             metrics.OUTBOX_POLL_SECONDS.observe(time.perf_counter() - started)
             self.sleep = FIRST_SLEEP
-        return found.looked_at
+        return claimed.looked_at
 
     def _do_chores(self) -> None:
         """What beat does each minute, in case no beat runs."""

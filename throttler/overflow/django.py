@@ -211,8 +211,8 @@ def _microseconds(value: datetime | str | int | None) -> int:
     """Of a moment as the driver gives it, with a zone, without, or as text; or of one that the database counted."""
     if value is None or isinstance(value, int):
         return value or 0
-    found = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return microseconds(found if found.tzinfo else found.replace(tzinfo=UTC))
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return microseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def _row(

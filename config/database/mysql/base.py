@@ -1,6 +1,10 @@
 """Django's backend for MySQL and MariaDB: no session holds its locks for ever, and no cut migration stays half-way.
 
 A session that does nothing inside a transaction for too long is ended by the server, which frees its locks.
+
+MySQL and MariaDB undo no DDL. So before each statement of a migration a journal in the database says that the migration has
+come to it. When the migration runs again, its statements run again, and those in the journal may find that they are done.
+All others may not: a table that somebody else made stays an error.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from django_prometheus.db.common import ExportingCursorWrapper
 from config.database.queries import Params, Row
 from config.database.transactions import code_of
 
+# -- Migrations go on where they were cut --------------------------------------------------------------------
 TABLE = "spillway_migration_under_way"
 # A table, a column, an index, a constraint is there, or is not there any more.
 DONE = {1005, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1146, 1826, 3822}
@@ -84,6 +89,7 @@ class JournaledSchemaEditor(DatabaseSchemaEditor):
             raise
 
 
+# -- Sessions ------------------------------------------------------------------------------------------------
 # The library makes a class for each cursor, and so for each statement: 15 µs of a processor, and garbage.
 measured_cursor = cache(ExportingCursorWrapper)
 BEGIN = "SET @wait_timeout_before = @@SESSION.wait_timeout, autocommit = 0, wait_timeout = %d"

@@ -59,8 +59,8 @@ def _group_by_group(act: Callable[..., int]) -> Callable[..., LeverResult]:
 
 def owners() -> list[tuple[str, str]]:
     """(key, name) of everybody who may take groups, by name."""
-    found = get_user_model().objects.with_perm(f"outbox.{TAKE}", backend=RIGHTS_FROM)
-    staff = found.filter(is_staff=True)[:MOST_OWNERS]
+    holders = get_user_model().objects.with_perm(f"outbox.{TAKE}", backend=RIGHTS_FROM)
+    staff = holders.filter(is_staff=True)[:MOST_OWNERS]
     named = {str(user.pk): (operator_of(user).name, user.get_username()) for user in staff}
     words = {key: name if name == login else f"{name} ({login})" for key, (name, login) in named.items()}
     return sorted(words.items(), key=lambda pair: pair[1].casefold())
@@ -136,8 +136,8 @@ def of_filter(request: HttpRequest, chosen: Filter, state: str, opts: Options) -
         for verb in VERBS
         if STARTS[verb] == state
     ]
-    found = [_offer(request, lever, url, opts, posts=lever.name != "edit-all") for lever, url in offered]
-    return sorted(found, key=lambda one: one.lever.harm)
+    offers = [_offer(request, lever, url, opts, posts=lever.name != "edit-all") for lever, url in offered]
+    return sorted(offers, key=lambda offer: offer.lever.harm)
 
 
 def _offer(request: HttpRequest, lever: Lever, url: str, opts: Options, *, posts: bool) -> LeverState:
