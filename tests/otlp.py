@@ -24,6 +24,7 @@ class Span(NamedTuple):
     links: list[tuple[str, str]]
     about: dict[str, str]
     failed: str  # the status of an error
+    began: int  # Unix time, nanoseconds
 
     @property
     def traceparent(self) -> str:
@@ -81,7 +82,7 @@ def decoded(body: bytes) -> Iterator[Span]:
                 links = [(link.trace_id.hex(), link.span_id.hex()) for link in span.links]
                 ids = span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()
                 failed = span.status.message or "error" if span.status.code == 2 else ""
-                yield Span(service, span.name, *ids, links, _values(span.attributes), failed)
+                yield Span(service, span.name, *ids, links, _values(span.attributes), failed, span.start_time_unix_nano)
 
 
 def _values(pairs: Any) -> dict[str, str]:

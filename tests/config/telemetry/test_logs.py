@@ -7,9 +7,10 @@ import logging
 import uuid
 
 import pytest
+import structlog
 from django.db import transaction
 
-from config.telemetry.logs import LineFormatter, as_json, listed, log_committed, on_console
+from config.telemetry.logs import NAME, LineFormatter, as_json, bind, listed, log, log_committed, on_console
 from config.telemetry.redaction import redact
 from tests.logged import lines
 
@@ -29,6 +30,31 @@ def test_a_line_says_what_is_committed_and_nothing_else(caplog, django_capture_o
             assert lines(caplog) == []  # not yet
         assert [(line["event"], line["messages"]) for line in lines(caplog)] == [("messages_retried", 2)]
         assert caplog.records[-1].levelname == "WARNING"
+
+
+def test_a_level_that_is_not_wanted_is_not_said(caplog):
+    with caplog.at_level("ERROR", NAME):
+        caplog.handler.setLevel("NOTSET")
+        log.warning("worker_gone")
+        assert lines(caplog) == []
+        log.error("worker_failed")
+        assert [line["level"] for line in lines(caplog)] == ["error"]
+
+
+def test_what_is_bound_to_a_request_stands_in_each_of_its_lines(caplog):
+    bind(correlation_id="c-1", event="not this")
+    try:
+        log.warning("worker_gone")
+        try:
+            raise Undone("ada@example.com")
+        except Undone:
+            log.exception("worker_failed")
+    finally:
+        structlog.contextvars.clear_contextvars()
+    gone, failed = lines(caplog)
+    assert (gone["event"], gone["correlation_id"]) == ("worker_gone", "c-1")
+    assert "Undone" in failed["exception"]
+    assert "ada@example.com" not in failed["exception"]
 
 
 def test_a_line_has_at_most_a_hundred_ids_and_counts_the_rest():
@@ -55,13 +81,17 @@ def test_a_line_is_ascii_json_whatever_an_id_holds(text):
 
 @pytest.mark.parametrize("said", ["%s is away", {"ada": 1}])
 def test_a_line_of_a_library_is_one_of_ours(said):
-    record = logging.makeLogRecord({"name": "library", "levelno": 30, "msg": said, "args": ()})
+    error = (Undone, Undone("ada@example.com"), None)
+    record = logging.makeLogRecord({"name": "library", "levelno": 30, "msg": said, "args": (), "exc_info": error})
     line = json.loads(LineFormatter(as_json).format(record))
+    assert line["exception"].endswith("Undone: <address>\n")
     assert (line["event"], line["logger"], line["level"]) == (str(said), "library", "warning")
     assert "timestamp" in line
 
 
 def test_an_id_that_others_choose_loses_an_address():
+    pk = uuid.uuid4()
+    assert redact({"order_id": [pk, "ada@example.com"]}) == {"order_id": [str(pk), "<address>"]}
     event = {"order_id": ["A1", "ada@example.com"], "correlation_id": "for ada@example.com", "by": "ada@example.com"}
     assert redact({**event, "message_id": ["0198"]}) == {
         "order_id": ["A1", "<address>"], "correlation_id": "for <address>", "by": "<address>", "message_id": ["0198"],

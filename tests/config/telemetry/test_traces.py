@@ -225,6 +225,9 @@ def test_what_a_block_raises_ends_its_span_and_is_left_behind(traces):
     with pytest.raises(LookupError), tracing.span("torn", "", order="A1"):
         tracing.note(step="send")
         raise LookupError("ada@example.com")
+    with tracing.span("late", "", began=1_000):
+        pass
+    assert traces.one("late").began == 1_000
     torn = traces.one("torn")
     assert (torn.failed, torn.about, torn.parent) == ("LookupError", {"order": "A1", "step": "send"}, "")
     assert tracing.traceparent() == ""

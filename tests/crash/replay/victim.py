@@ -21,7 +21,7 @@ BOUNDARIES = {
     "started": "outbox.replay_batches.lifecycle._started",  # in the transaction
     "begun": "outbox.replay_batches.run.lifecycle.begin",  # committed
     "promoted": "outbox.replay_batches.run.lifecycle.promote",  # committed
-    "taken back": "outbox.replay_batches.subjects.act",  # in the transaction: letters and effects are written
+    "taken back": "outbox.replay_batches.subjects.BatchOfLetters.act",  # in the transaction: letters and effects are written
     "settled": "outbox.replay_batches.run.settle_chunk",  # in the transaction: items and counters, too
     "committed": "outbox.replay_batches.run._transact",  # nobody knows
     "proven": "outbox.letters.redelivery._look_after_these",  # letters are closed and committed, the batch has not heard of it
