@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tree import PACKAGES, Module, code, files, modules, read
+from tests.tree import PACKAGES, Module, arrows, code, files, modules, read
 
 # What each layer may import beside itself: config <- outbox <- {buffer, throttler, notifications}.
 BELOW = {
@@ -59,6 +59,13 @@ def test_a_library_has_one_home(library):
         if library in {name.split(".")[0] for name in module.imports()} and not module.name.startswith(ONLY_IN[library])
     ]
     assert not strangers
+
+
+def test_only_django_loads_the_backend_of_a_database_whose_driver_may_be_missing():
+    backends = {name for name in arrows() if re.fullmatch(r"config/database/\w+/base\.py", name)}
+    backends -= {"config/database/dialects/base.py"}
+    assert backends == {"config/database/mysql/base.py", "config/database/sqlite/base.py"}
+    assert [name for name, used in arrows().items() if backends & used] == []
 
 
 def test_partition_ddl_lives_in_one_place():

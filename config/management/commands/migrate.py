@@ -6,7 +6,7 @@ from django.core.management.commands import migrate
 from django.db import connections
 from django.db.migrations import Migration
 
-from config.database.mysql.base import MigrationJournal
+from config.database.mysql.schema import MigrationJournal
 from config.database.tables import warnings
 
 

@@ -17,7 +17,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from config.database import checks
-from config.database.mysql.base import MigrationJournal
+from config.database.mysql.schema import MigrationJournal
 from config.database.tables import missing_migrations
 from config.fields import IdentifierField
 from config.probes import endpoints
