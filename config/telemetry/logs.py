@@ -23,7 +23,6 @@ NAME = "spillway"
 MOST_IDS = 100  # of each kind in a line
 TRACE = slice(3, 35)  # of a traceparent
 PLAIN = frozenset({str, UUID})
-LEVELS = {getattr(logging, level.upper()): level for level in ("debug", "info", "warning", "error", "critical")}
 
 
 class Logger:
@@ -66,7 +65,7 @@ def completed(line: dict[str, object], logger: str, level: int) -> dict[str, obj
         line.setdefault(name, value)
     if trace_id := trace_id_of(traceparent()):
         line.setdefault("trace_id", trace_id)
-    line["level"], line["logger"] = LEVELS.get(level, "info"), logger
+    line["level"], line["logger"] = logging.getLevelName(level).lower(), logger
     line["timestamp"] = f"{datetime.now(UTC).isoformat()[:-6]}Z"
     return redact(line)
 
@@ -100,7 +99,6 @@ def bind(**context: object) -> None:
 
 def log_committed(event: str, level: Literal["info", "warning", "error"] = "info", /, **fields: object) -> None:
     """Log when the transaction under way is committed, or now where there is none; never what is rolled back or rerun."""
-
     number = getattr(logging, level.upper())
     if log.says(number):
         transaction.on_commit(lambda: log.say(number, event, fields), robust=True)
@@ -130,7 +128,7 @@ def _getter(place: str | int) -> Callable[[Any], object]:
 
 
 class LineFormatter(logging.Formatter):
-    """A line of ours is rendered as it is; one of a library becomes one of ours first."""
+    """A line of ours is rendered as it is; a text, also one that others write under our name, becomes one of ours first."""
 
     def __init__(self, render: Callable[[Mapping[str, object]], str]) -> None:
         super().__init__()
@@ -138,7 +136,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: Any = record.msg
-        if record.name != NAME:
+        if record.name != NAME or not isinstance(line, dict):
             line = completed({"event": record.getMessage()}, record.name, record.levelno)
             if record.exc_info:
                 line["exception"] = trace_of(record.exc_info[1])

@@ -82,8 +82,8 @@ class Spans:
         below = None if parent is False else _context_below(parent)
         above = trace.get_current_span(below).get_span_context()
         made = self.provider.id_generator
-        trace_id, span_id = known_as[:2] if known_as else (0, made.generate_span_id())
-        trace_id = above.trace_id if above.is_valid else trace_id or made.generate_trace_id()
+        trace_id = above.trace_id if above.is_valid else known_as[0] if known_as else made.generate_trace_id()
+        span_id = known_as[1] if known_as else made.generate_span_id()
         linked, of_kind = [Link(remote(ids)) for ids in islice(links, MOST_LINKS)], SpanKind[kind.upper()]
         verdict = self.provider.sampler.should_sample(below, trace_id, name, of_kind, attributes, linked)
         sampled = verdict.decision.is_sampled()

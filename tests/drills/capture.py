@@ -23,6 +23,8 @@ SLOT = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{}'"
 class WithCapture(Drill):
     """It has a connector of its own."""
 
+    workers = (("relay_outbox",), ("listen_outbox",))
+
     def refusal(self, plan: Plan) -> str:
         if plan.url.startswith("sqlite"):
             return "Debezium cannot read SQLite"
@@ -55,7 +57,6 @@ class DebeziumDead(WithCapture):
 
     alerts = ("SpillwayCaptureLag",)
     staged = "the connector is stopped; no record of a new message arrives"
-    workers = (("relay_outbox",), ("listen_outbox",))
 
     def fail(self, stage: Stage) -> None:
         first_capture(stage)
@@ -73,7 +74,6 @@ class PollerCarries(WithCapture):
 
     alerts = ("SpillwayPollerCarries",)
     staged = "a relay is started that does not wait for Debezium (OUTBOX_GRACE_SECONDS is 0)"
-    workers = (("relay_outbox",), ("listen_outbox",))
 
     def fail(self, stage: Stage) -> None:
         first_capture(stage)

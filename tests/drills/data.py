@@ -132,46 +132,47 @@ class BatchParked(Drill):
         stage.manage("dead_letters", "requeue", "--source", REQUESTS, "--reason", "the topic takes them now")
 
 
-class FlusherKilled(AgedRows):
+class WithoutFlusher(Drill):
+    """The only flusher is killed, and started again."""
+
+    workers = ORDERS
+    flow = "buffer"
+
+    def fail(self, stage: Stage) -> None:
+        stage.first_order()
+        stage.living["flush_buffer"].kill()
+
+    def mend(self, stage: Stage) -> None:
+        stage.doctor()
+        stage.start_again("flush_buffer")
+
+
+class FlusherKilled(WithoutFlusher, AgedRows):
     """Started again it cuts at once what has waited too long."""
 
     alerts = ("SpillwayOldestPending",)
     staged = "the only flush_buffer is killed, and orders have waited for 40 minutes (their buckets are aged)"
-    workers = ORDERS
-    flow = "buffer"
     settings = {"BUFFER_IDLE_SECONDS": "2", "BUFFER_CAP_SECONDS": "4"}
 
     def fail(self, stage: Stage) -> None:
+        super().fail(stage)
         url = stage.environment["DATABASE_URL"]
-        stage.first_order()
-        stage.living["flush_buffer"].kill()
         waiting = "SELECT 1 FROM buffer_bucket WHERE first_arrival IS NOT NULL"
         wait_for(lambda: databases.rows(url, waiting), 60, "an order that waits", 1)
         databases.run(url, AGE_BUCKETS)
 
-    def mend(self, stage: Stage) -> None:
-        stage.doctor()
-        stage.start_again("flush_buffer")
 
-
-class BufferFull(Drill):
+class BufferFull(WithoutFlusher):
     """Reading pauses at the mark, and goes on when a flusher has made room."""
 
     alerts = ("SpillwayBufferFull",)
     staged = "a million orders arrive, and no flusher runs"
-    workers = ORDERS
-    flow = "buffer"
 
     def fail(self, stage: Stage) -> None:
-        stage.first_order()
-        stage.living["flush_buffer"].kill()
+        super().fail(stage)
         with wire(stage) as topics:
             for start in range(0, MANY, AT_ONCE):
                 topics.produce([order(number) for number in range(start, start + AT_ONCE)])
-
-    def mend(self, stage: Stage) -> None:
-        stage.doctor()
-        stage.start_again("flush_buffer")
 
 
 def order(number: int) -> Sample:

@@ -97,17 +97,21 @@ class NameTaken(Throttled):
         stage.platform.run(["manage.py", "run_throttler", "--instance", "drill-2"], "other", {})
 
 
-class OutcomeUnknown(Throttled):
-    """The next client of the throttler hears from Kafka what was decided."""
-
-    alerts = ("SpillwayThrottlerUnknown",)
-    staged = "the network to the broker ends while a transaction is being committed"
+class BehindGate(Throttled):
+    """The throttler reaches the broker through a gate."""
 
     @contextmanager
     def around(self, stage: Stage) -> Iterator[None]:
         with closing(BrokerGate(stage.plan.servers)) as self.gate:
             stage.alone["run_throttler"] = {"KAFKA_BOOTSTRAP_SERVERS": self.gate.address}
             yield
+
+
+class OutcomeUnknown(BehindGate):
+    """The next client of the throttler hears from Kafka what was decided."""
+
+    alerts = ("SpillwayThrottlerUnknown",)
+    staged = "the network to the broker ends while a transaction is being committed"
 
     def fail(self, stage: Stage) -> None:
         super().fail(stage)
@@ -121,18 +125,12 @@ class OutcomeUnknown(Throttled):
         self.gate.reopen()
 
 
-class RestoreSlow(Throttled):
+class RestoreSlow(BehindGate):
     """Restored as soon as the broker answers; nobody has to do anything."""
 
     alerts = ("SpillwayThrottlerRestore",)
     staged = "the network to the broker ends for 35 s while a throttler that starts reads its changelog"
     settings = {"KAFKA_SESSION_TIMEOUT_MS": "90000"}
-
-    @contextmanager
-    def around(self, stage: Stage) -> Iterator[None]:
-        with closing(BrokerGate(stage.plan.servers)) as self.gate:
-            stage.alone["run_throttler"] = {"KAFKA_BOOTSTRAP_SERVERS": self.gate.address}
-            yield
 
     def fail(self, stage: Stage) -> None:
         super().fail(stage)

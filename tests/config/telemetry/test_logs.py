@@ -79,13 +79,13 @@ def test_a_line_is_ascii_json_whatever_an_id_holds(text):
     assert f"message_id=['{pk}'] more=0" in on_console({"event": "messages_sent", "message_id": [pk], "more": 0})
 
 
-@pytest.mark.parametrize("said", ["%s is away", {"ada": 1}])
-def test_a_line_of_a_library_is_one_of_ours(said):
+@pytest.mark.parametrize(("name", "said"), [("library", "%s is away"), ("library", {"ada": 1}), (NAME, "away")])
+def test_a_line_of_somebody_else_is_one_of_ours(name, said):
     error = (Undone, Undone("ada@example.com"), None)
-    record = logging.makeLogRecord({"name": "library", "levelno": 30, "msg": said, "args": (), "exc_info": error})
+    record = logging.makeLogRecord({"name": name, "levelno": 30, "msg": said, "args": (), "exc_info": error})
     line = json.loads(LineFormatter(as_json).format(record))
     assert line["exception"].endswith("Undone: <address>\n")
-    assert (line["event"], line["logger"], line["level"]) == (str(said), "library", "warning")
+    assert (line["event"], line["logger"], line["level"]) == (str(said), name, "warning")
     assert "timestamp" in line
 
 

@@ -89,7 +89,7 @@ def killed_after(place):
     """A worker that is killed right behind the first call that did something."""
 
     def body():
-        holder, _, name = place.replace(".", ".").rpartition(".")
+        holder, _, name = place.rpartition(".")
         owner = resolve_name(holder)
         original = getattr(owner, name)
 
