@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable
 from ipaddress import ip_address
 
-import structlog
 from django.conf import settings
 from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.middleware import SessionMiddleware
@@ -17,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from config.database.transactions import Remedy, needs_migrate, remedy_for
-from config.telemetry.logs import bind, log
+from config.telemetry.logs import begin, log
 
 Answer = Callable[[HttpRequest], HttpResponse]
 
@@ -65,8 +64,7 @@ class RequestLog:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given = request.headers.get(CORRELATION, "")
         correlation_id = given if PLAUSIBLE.fullmatch(given) else str(uuid.uuid4())
-        structlog.contextvars.clear_contextvars()
-        bind(correlation_id=correlation_id)
+        begin(correlation_id=correlation_id)
         started = time.perf_counter()
         response = self.get_response(request)
         response.headers[CORRELATION] = correlation_id

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from config.telemetry.logs import spelt
+from config.telemetry.logs import read
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """The fields of each line so far."""
     said = [record.msg for record in caplog.records if record.name == "spillway" and isinstance(record.msg, dict)]
-    return [spelt(line) for line in said]
+    return [read(line) for line in said]

@@ -11,7 +11,7 @@ from django.db import transaction
 from buffer.events.models import Bucket, BufferedEvent
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.telemetry.logs import listed, log_committed
+from config.telemetry.logs import RowIds, log_committed
 from outbox.audit_log import actions
 from outbox.bookkeeping import counters
 
@@ -51,8 +51,8 @@ def withdraw(event_ids: Sequence[int], operator: Operator, reason: str) -> int:
             raise RuntimeError(f"withdrew {changed} of {len(rows)} locked orders")
         _shrink_buckets(rows, now)
         if rows:
-            ids = listed(rows, order_id="order_id", stream="stream", location_id="location_id")
-            log_committed("orders_withdrawn", orders=len(rows), by=operator.name, **ids)
+            ids = RowIds(rows, order_id="order_id", stream="stream", location_id="location_id")
+            log_committed("orders_withdrawn", orders=len(rows), by=operator.name, ids=ids)
         orders = [f"{row.order_id} at {row.location_id}" for row in rows]
         return _done(operator, "withdraw", event_ids, changed, reason, orders=orders)
 

@@ -24,7 +24,7 @@ from config.database.queries import compiled, fast_rows, through
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text, uuid_writer
 from config.payload import as_json
 from config.telemetry import metrics
-from config.telemetry.logs import listed, log, log_committed
+from config.telemetry.logs import RowIds, log, log_committed
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 
@@ -192,7 +192,7 @@ def _choose(stream: Stream, now: datetime, round_: Round, only: int | None) -> l
     LOOK_AGAIN.run(put_off)
     if later:
         log_committed(
-            "buckets_put_off", stream=stream.name, buckets=len(later), **listed(later, location_id="location_id")
+            "buckets_put_off", stream=stream.name, buckets=len(later), ids=RowIds(later, location_id="location_id")
         )
     return chosen
 
@@ -334,9 +334,9 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
     STORE.run(rows, {**NEW_BATCH, "stream": stream.name, "claimed_at": now})
     if round_.cut:
         orders = [event for batch in round_.cut for event in batch.events]
-        ids = {**listed(round_.cut, batch_id="batch_id"), **listed(orders, order_id="order_id")}
+        ids = RowIds(round_.cut, batch_id="batch_id") | RowIds(orders, order_id="order_id")
         about = {"stream": stream.name, "reasons": dict(reasons), "batches": len(round_.cut), "orders": len(orders)}
-        log_committed("batches_cut", **about, **ids)
+        log_committed("batches_cut", **about, ids=ids)
     for reason, number in reasons.items():
         metrics.FLUSHED.labels(stream.name, reason).inc(number)
     return ours

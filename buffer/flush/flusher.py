@@ -23,7 +23,7 @@ from config.kafka import Failed, Outgoing, Producer, Refused, Replayed, SendResu
 from config.kafka.client import KafkaError
 from config.processes import worker
 from config.telemetry import metrics, tracing
-from config.telemetry.logs import listed, log, log_committed
+from config.telemetry.logs import RowIds, log, log_committed
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.letters.burial import Letter, bury
@@ -58,7 +58,7 @@ def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]
         until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
         Batch.objects.lease([batch.pk for batch in batches], token, until, now)
         if batches:
-            log_committed("batches_leased", batches=len(batches), **listed(batches, batch_id="pk"))
+            log_committed("batches_leased", batches=len(batches), ids=RowIds(batches, batch_id="pk"))
     return token, list(map(_leased, batches))
 
 
@@ -147,9 +147,9 @@ def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> 
         counts[batch.stream, "flush", "batches_sent"] += 1
         counts[batch.stream, "flush", "events_sent"] += batch.orders
     counters.add(counts, now)
-    ids = listed([batch for batch, _ in results], batch_id="pk", stream="stream", location_id="location_id")
+    ids = RowIds([batch for batch, _ in results], batch_id="pk", stream="stream", location_id="location_id")
     events = sum(batch.orders for batch, _ in results)
-    log_committed("batches_sent", batches=len(results), events=events, **ids)
+    log_committed("batches_sent", batches=len(results), events=events, ids=ids)
 
 
 def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime) -> None:
@@ -161,8 +161,8 @@ def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime)
     Batch.objects.filter(pk__in=[batch.pk for batch, _ in results]).update(
         lease_token=None, lease_until=later, attempts=attempt, error=results[0][1].error
     )
-    ids = listed([batch for batch, _ in results], batch_id="pk")
-    log_committed("publish_failed", "warning", batches=len(results), error=results[0][1].error, **ids)
+    ids = RowIds([batch for batch, _ in results], batch_id="pk")
+    log_committed("publish_failed", "warning", batches=len(results), error=results[0][1].error, ids=ids)
 
 
 def park(batch: LeasedBatch, error: str, now: datetime) -> None:

@@ -17,7 +17,7 @@ from config.database.clock import database_now
 from config.database.transactions import Remedy, remedy_for
 from config.kafka import Replayed, topic_name
 from config.redelivery import Effect, Judgement, Refusal
-from config.telemetry.logs import listed, log, log_committed
+from config.telemetry.logs import RowIds, log, log_committed
 from config.telemetry.redaction import said, trace_of
 from outbox.bookkeeping import counters
 from outbox.letters.burial import Letter, bury
@@ -53,8 +53,8 @@ def set_aside(stream: Stream, bucket: int, event: Claimed, error: BaseException)
         if not bury([_letter(stream, order, error)], topic_name(GROUP), now):
             raise RuntimeError(f"order {event.id} was set aside without a letter")
         counters.add({(stream.name, "flush", "open"): -1, (stream.name, "flush", "discarded"): 1}, now)
-    about = {"stream": stream.name, "order_id": event.order_id, "location": event.location_id}
-    log.error("order_set_aside", **about, error=str(error).strip())
+    order_id, location = event.order_id, event.location_id
+    log.error("order_set_aside", stream=stream.name, order_id=order_id, location=location, error=str(error).strip())
     return True
 
 
@@ -103,7 +103,7 @@ def take_back(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     parked = set(rows.order_by("pk").select_for_update().values_list("pk", flat=True))
     Batch.objects.parked().filter(pk__in=parked).put(Status.CLAIMED)
     if parked:
-        log_committed("batches_freed", batches=len(parked), **listed(sorted(parked), batch_id=None))
+        log_committed("batches_freed", batches=len(parked), ids=RowIds(sorted(parked), batch_id=None))
     freed, refused = Effect("waiting", "the batch is published again"), Effect("refused", NOT_PARKED)
     return {letter.pk: freed if batch_of(letter) in parked else refused for letter in letters}
 

@@ -27,7 +27,7 @@ from config.gate import InvalidRecord
 from config.payload import as_json, digest
 from config.redelivery import Effect, Judgement, Refusal
 from config.telemetry import tracing
-from config.telemetry.logs import listed, log_committed
+from config.telemetry.logs import RowIds, log_committed
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of, would_refuse
@@ -273,10 +273,10 @@ def _log(work: Corrections) -> None:
     stream = work.stream.name
     if orders := [event for _pk, event in sorted(work.changed.items())]:
         became = {"reopened": len(work.reopened), "orders": len(orders)}
-        log_committed("orders_corrected", stream=stream, **became, **listed(orders, order_id="order_id"))
+        log_committed("orders_corrected", stream=stream, **became, ids=RowIds(orders, order_id="order_id"))
     if made := [(batch_id, event.order_id, event.batch_id) for event, batch_id, *_ in work.supplements]:
-        ids = listed(made, batch_id=0, order_id=1, supplement_of=2)
-        log_committed("supplements_made", stream=stream, batches=len(made), **ids)
+        ids = RowIds(made, batch_id=0, order_id=1, supplement_of=2)
+        log_committed("supplements_made", stream=stream, batches=len(made), ids=ids)
 
 
 def _row(event: BufferedEvent, *stored: str) -> Row:

@@ -19,7 +19,7 @@ from config.kafka import Record, RecordBatch, topic_name
 from config.kafka.positions import TopicPartition
 from config.kafka.reader import Reader
 from config.payload import Excerpt
-from config.telemetry.logs import listed, log, log_committed
+from config.telemetry.logs import RowIds, log, log_committed
 
 
 # -- What was sent -----------------------------------------------------------------------------------------
@@ -125,8 +125,8 @@ def mark_sent(stream: Stream, keys: Iterable[OrderKey], sent: SentOrders, now: d
     constants = {"stream": stream.name, "status": BufferedEvent.Status.SENT.value, "updated_at": now}
     if not (marked := MARK_SENT.run(changes, constants, months)):
         return set()
-    ids = listed([key for key, _ in versions], order_id=1)
-    log_committed("orders_marked_sent", stream=stream.name, orders=marked, looked_at=len(versions), **ids)
+    ids = RowIds([key for key, _ in versions], order_id=1)
+    log_committed("orders_marked_sent", stream=stream.name, orders=marked, looked_at=len(versions), ids=ids)
     return {key[2] for key, _ in versions}
 
 

@@ -26,7 +26,7 @@ from config.kafka.consumer.writer import Replayable
 from config.kafka.records import header_text
 from config.payload import digest
 from config.telemetry import metrics, tracing
-from config.telemetry.logs import MOST_IDS, listed, log, log_committed
+from config.telemetry.logs import MOST_IDS, RowIds, log, log_committed
 from outbox.bookkeeping import counters
 from outbox.letters.burial import Letter, LetterHandler, bury
 
@@ -151,9 +151,9 @@ class Ingest(LetterHandler, Replayable):
         records = batch.prepared.records
         newest = [records[key][-1][1].headers for key in outcome.touched[:MOST_IDS]]
         traces = [(header_text(headers, "correlation_id"), header_text(headers, "traceparent")) for headers in newest]
-        ids = {**listed(traces, correlation_id=0, trace_id=1), **listed(outcome.touched, order_id=1, location_id=2)}
+        ids = RowIds(traces, correlation_id=0, trace_id=1) | RowIds(outcome.touched, order_id=1, location_id=2)
         about = {"stream": self.name, "records": len(batch.records), "outcomes": dict(results)}
-        log_committed("orders_stored", **about, orders=len(outcome.touched), **ids)
+        log_committed("orders_stored", **about, orders=len(outcome.touched), ids=ids)
 
     def _store_again(self, batch: RecordBatch, regaining: Regain, outcome: StoredBatch, now: datetime) -> None:
         """After a restore, in two steps: up to the version that was sent, then what came after it."""

@@ -22,7 +22,7 @@ from config.kafka import Record, RecordBatch, Tally, topic_name
 from config.kafka.consumer.writer import Replayable
 from config.payload import short_hash
 from config.telemetry import metrics
-from config.telemetry.logs import listed, log_committed
+from config.telemetry.logs import RowIds, log_committed
 from outbox.bookkeeping import counters
 from outbox.letters.burial import LetterHandler, Place, bury
 
@@ -113,8 +113,8 @@ class Track(LetterHandler, Replayable):
         outcomes: Counter[str] = Counter()
         for (_place, outcome), number in applied.outcomes.items():
             outcomes[outcome] += number
-        moved = listed([tracked.movements for tracked in applied.effective], reference_id="reference_id")
-        log_committed("effects_applied", records=records, outcomes=dict(outcomes), **moved)
+        moved = RowIds([tracked.movements for tracked in applied.effective], reference_id="reference_id")
+        log_committed("effects_applied", records=records, outcomes=dict(outcomes), ids=moved)
 
     def _track(self, batch: RecordBatch, applied: Applied, now: datetime) -> None:
         prepared: Prepared = batch.prepared

@@ -243,11 +243,10 @@ def _carry_out(driver: Driver, step: Step) -> Step:
     if step.action == "keep":
         return step
     outcome = _create(driver, step) if step.action == "create" else _drop(driver, step)
-    about = {"table": driver.table, "partition": step.partition.name, "done": outcome.done}
-    if outcome.error:
-        log.info("partition_failed", **about, why=outcome.error)
-    else:
-        log.info("partition_drop" if outcome.action == "drop" else "partition_create", **about, why=outcome.reason)
+    log.info(
+        "partition_failed" if outcome.error else "partition_drop" if outcome.action == "drop" else "partition_create",
+        table=driver.table, partition=step.partition.name, done=outcome.done, why=outcome.error or outcome.reason,
+    )  # fmt: skip
     return outcome
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import logging.config
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import islice
 from operator import attrgetter, itemgetter
-from typing import Any, Literal
+from time import time
+from types import MappingProxyType
+from typing import Any, Literal, TextIO
 from uuid import UUID
 
 import msgspec
@@ -21,8 +25,10 @@ from config.telemetry.tracing import trace_id_of, traceparent
 
 NAME = "spillway"
 MOST_IDS = 100  # of each kind in a line
+LONGEST = 1 << 20  # bytes of a line that is written at once
 TRACE = slice(3, 35)  # of a traceparent
 PLAIN = frozenset({str, UUID})
+CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("fields of each line of a request", default=MappingProxyType({}))
 
 
 class Logger:
@@ -34,14 +40,14 @@ class Logger:
     def __init__(self) -> None:
         self._logger = logging.getLogger(NAME)
 
-    def info(self, event: str, /, **fields: object) -> None:
-        self.say(logging.INFO, event, fields)
+    def info(self, event: str, /, ids: RowIds | None = None, **fields: object) -> None:
+        self.say(logging.INFO, event, fields, ids)
 
-    def warning(self, event: str, /, **fields: object) -> None:
-        self.say(logging.WARNING, event, fields)
+    def warning(self, event: str, /, ids: RowIds | None = None, **fields: object) -> None:
+        self.say(logging.WARNING, event, fields, ids)
 
-    def error(self, event: str, /, **fields: object) -> None:
-        self.say(logging.ERROR, event, fields)
+    def error(self, event: str, /, ids: RowIds | None = None, **fields: object) -> None:
+        self.say(logging.ERROR, event, fields, ids)
 
     def exception(self, event: str, /, **fields: object) -> None:
         """With the traceback of the exception that is handled."""
@@ -50,10 +56,26 @@ class Logger:
     def says(self, level: int) -> bool:
         return self._logger.isEnabledFor(level)
 
-    def say(self, level: int, event: str, fields: Mapping[str, object]) -> None:
+    def say(self, level: int, event: str, fields: Mapping[str, object], ids: RowIds | None = None) -> None:
         if self._logger.isEnabledFor(level):
-            line = completed({**fields, "event": event}, NAME, level)
-            self._logger.handle(logging.LogRecord(NAME, level, "", 0, line, (), None))
+            line = completed({**fields, **(ids.fields if ids else {}), "event": event}, NAME, level)
+            self._logger.handle(Record(level, Line(line)))
+
+
+class Line(dict[str, object]):
+    """A line of ours on its way to a handler; a handler of somebody else, too, writes it as JSON."""
+
+    def __str__(self) -> str:
+        return as_json(self)
+
+
+class Record(logging.LogRecord):
+    """A record of a line; where in the code and in which thread it was made, which most of its time goes into, nobody reads."""
+
+    USUAL = vars(logging.LogRecord(NAME, logging.INFO, "", 0, "", (), None))
+
+    def __init__(self, level: int, line: Line) -> None:
+        self.__dict__.update(self.USUAL, levelno=level, levelname=logging.getLevelName(level), msg=line, created=time())
 
 
 log = Logger()
@@ -61,24 +83,23 @@ log = Logger()
 
 def completed(line: dict[str, object], logger: str, level: int) -> dict[str, object]:
     """A line with what each has: the fields of its context, its trace, level, logger and time; without what nobody may read."""
-    for name, value in structlog.contextvars.get_contextvars().items():
+    for name, value in CONTEXT.get().items():
         line.setdefault(name, value)
-    if trace_id := trace_id_of(traceparent()):
-        line.setdefault("trace_id", trace_id)
+    if context := traceparent():
+        line.setdefault("trace_id", trace_id_of(context))
     line["level"], line["logger"] = logging.getLevelName(level).lower(), logger
-    line["timestamp"] = f"{datetime.now(UTC).isoformat()[:-6]}Z"
+    line["timestamp"] = datetime.now(UTC)
     return redact(line)
 
 
 def configure(options: dict[str, str]) -> None:
     """Django's LOGGING_CONFIG hook; `options` holds level and format."""
-    formatter = {"()": LineFormatter, "render": on_console if options["format"] == "console" else as_json}
+    handler = {"()": LineHandler, "render": on_console if options["format"] == "console" else as_json}
     logging.config.dictConfig(
         {
             "version": 1,
             "disable_existing_loggers": False,
-            "formatters": {"line": formatter},
-            "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+            "handlers": {"stderr": handler},
             "root": {"handlers": ["stderr"], "level": options["level"]},
             "loggers": {
                 # The client logs each reconnect attempt; our own consumer says once that the broker is away.
@@ -92,66 +113,128 @@ def configure(options: dict[str, str]) -> None:
     )
 
 
-def bind(**context: object) -> None:
-    """Add fields (correlation_id, batch_id, …) to every further line of this thread."""
-    structlog.contextvars.bind_contextvars(**context)
+def bind(**fields: object) -> None:
+    """Add fields (api_token …) to every further line of the request under way."""
+    CONTEXT.set({**CONTEXT.get(), **fields})
 
 
-def log_committed(event: str, level: Literal["info", "warning", "error"] = "info", /, **fields: object) -> None:
+def begin(**fields: object) -> None:
+    """A request has begun: its lines have these fields, and none of the one before."""
+    CONTEXT.set(fields)
+
+
+def correlation_id() -> str:
+    """That of the request under way; empty outside of one."""
+    return str(CONTEXT.get().get("correlation_id", ""))
+
+
+def log_committed(
+    event: str, level: Literal["info", "warning", "error"] = "info", /, ids: RowIds | None = None, **fields: object
+) -> None:
     """Log when the transaction under way is committed, or now where there is none; never what is rolled back or rerun."""
     number = getattr(logging, level.upper())
     if log.says(number):
+        if ids:
+            fields |= ids.fields  # now: until the commit a row may change
         transaction.on_commit(lambda: log.say(number, event, fields), robust=True)
 
 
-def listed(rows: Collection[object], **places: str | int | None) -> dict[str, object]:
-    """The ids of many rows as fields: `listed(messages, message_id="id")` is `{"message_id": ["0198…", …], "more": 0}`.
+class RowIds:
+    """The ids of many rows: `RowIds(messages, message_id="id")` adds `"message_id":["0198…", …],"more":0` to a line.
 
-    A place is an attribute, an index, or None for the row itself. A list has at most 100 ids, in the order of the rows,
-    and `more` says how many rows follow; lists without any value are left out. A `trace_id` is read from a traceparent.
-    UUIDs stay what they are: spelt here they would take as long as the rest of a line, and msgspec spells them itself.
+    A place is an attribute, an index, or None for the row itself; all of one call are alike. A list has at most 100 ids, in
+    the order of the rows, and `more` says how many rows follow; lists without any value are left out. A `trace_id` is read
+    from a traceparent. `RowIds(…) | RowIds(…)` has the lists of both.
+
+    They are read and spelt when the first line that is written needs them, and once for all lines that have them: that is
+    most of what a line costs.
     """
-    first = list(islice(rows, MOST_IDS))
-    fields: dict[str, object] = {}
-    for name, place in places.items():
-        ids: list[Any] = first if place is None else list(map(_getter(place), first))
-        if not PLAIN.issuperset(map(type, ids)):
-            ids = ["" if value is None else value if isinstance(value, UUID) else str(value) for value in ids]
-        if any(ids):
-            fields[name] = [value[TRACE] for value in ids] if name == "trace_id" else ids
-    fields["more"] = len(rows) - len(first)
-    return fields
+
+    def __init__(self, rows: Collection[Any], **places: str | int | None) -> None:
+        self._rows, self._places = rows, places
+
+    def __or__(self, other: RowIds) -> RowIds:
+        both = RowIds(())
+        both.fields = self.fields | other.fields
+        return both
+
+    @cached_property
+    def fields(self) -> dict[str, object]:
+        """Each list as a piece of JSON, without the addresses in what others choose."""
+        columns = zip(self._places, self._columns(), strict=True)
+        fields: dict[str, object] = {name: _spelt(name, column) for name, column in columns if any(column)}
+        fields["more"] = max(len(self._rows) - MOST_IDS, 0)
+        return fields
+
+    def _columns(self) -> list[Sequence[Any]]:
+        first = list(islice(self._rows, MOST_IDS))
+        return [first if place is None else list(map(_getter(place), first)) for place in self._places.values()]
 
 
-def _getter(place: str | int) -> Callable[[Any], object]:
+def _getter(place: str | int) -> Callable[[Any], Any]:
     return attrgetter(place) if isinstance(place, str) else itemgetter(place)
 
 
-class LineFormatter(logging.Formatter):
-    """A line of ours is rendered as it is; a text, also one that others write under our name, becomes one of ours first."""
+def _spelt(name: str, column: Sequence[Any]) -> msgspec.Raw:
+    if not PLAIN.issuperset(map(type, column)):
+        column = ["" if value is None else str(value) for value in column]
+    if name == "trace_id":
+        column = [value[TRACE] for value in column]
+    text = as_json(column)
+    if "@" in text:
+        text = as_json(redact({name: list(column)})[name])
+    return msgspec.Raw(text)
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes a line of ours as it is; a text, also one that others write under our name, becomes one of ours first.
+
+    All in one method: between two lines a worker does so much else that each call costs what it costs the first time.
+    """
 
     def __init__(self, render: Callable[[Mapping[str, object]], str]) -> None:
-        super().__init__()
+        super().__init__(stderr())
         self.render = render
 
-    def format(self, record: logging.LogRecord) -> str:
-        line: Any = record.msg
-        if record.name != NAME or not isinstance(line, dict):
-            line = completed({"event": record.getMessage()}, record.name, record.levelno)
-            if record.exc_info:
-                line["exception"] = trace_of(record.exc_info[1])
-        return self.render(line)
+    def handle(self, record: logging.LogRecord) -> bool:
+        try:
+            line: Any = record.msg
+            if not isinstance(line, Line):
+                line = completed({"event": record.getMessage()}, record.name, record.levelno)
+                if record.exc_info:
+                    line["exception"] = trace_of(record.exc_info[1])
+            text = f"{self.render(line)}\n"
+            with self.lock:  # type: ignore[union-attr]
+                self.stream.write(text)
+                self.stream.flush()
+        except Exception:  # noqa: BLE001 (as each handler of the standard library does)
+            self.handleError(record)
+        return True
 
 
-def as_json(event: Mapping[str, object]) -> str:
-    """One object. Msgspec takes a fifth of the time; the standard library's escapes a text that is not ASCII."""
+def stderr() -> TextIO:
+    """With room for the longest line: in one write each, lines of processes that share a file are not torn apart."""
+    if sys.__stderr__ is None or sys.stderr is not sys.__stderr__:
+        return sys.stderr
+    return open(sys.__stderr__.fileno(), "w", LONGEST, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def as_json(value: object) -> str:
+    """Of a line or a part of it. Msgspec takes a fifth of the time; the standard library's escapes a text that is not ASCII."""
     try:
-        line = msgspec.json.encode(event, enc_hook=repr)
-        if line.isascii():
-            return line.decode()
+        text = msgspec.json.encode(value, enc_hook=repr)
+        if text.isascii():
+            return text.decode()
     except (TypeError, ValueError):
         pass  # a lone surrogate, a key that is no text
-    return json.dumps(event, default=lambda value: str(value) if isinstance(value, UUID) else repr(value))
+    return json.dumps(value, default=_plain)
+
+
+def _plain(value: object) -> object:
+    try:
+        return json.loads(msgspec.json.encode(value))
+    except TypeError:
+        return repr(value)
 
 
 CONSOLE = structlog.dev.ConsoleRenderer(colors=False)
@@ -159,9 +242,11 @@ CONSOLE = structlog.dev.ConsoleRenderer(colors=False)
 
 def on_console(event: Mapping[str, object]) -> str:
     """For people."""
-    return visible(str(CONSOLE(None, "", spelt(event))))
+    return visible(str(CONSOLE(None, "", read(event))))
 
 
-def spelt(event: Mapping[str, object]) -> dict[str, Any]:
-    """The fields of a line with ids as people read them."""
-    return {name: [*map(str, value)] if isinstance(value, list) else value for name, value in event.items()}
+def read(event: Mapping[str, object]) -> dict[str, Any]:
+    """The fields of a line as somebody reads them: ids as lists, and a time as text."""
+    return {
+        name: _plain(value) if isinstance(value, msgspec.Raw | datetime) else value for name, value in event.items()
+    }

@@ -53,30 +53,23 @@ def trace_of(error: BaseException | None, hide: Callable[[str], str] = str) -> s
 
 
 # Ids that others choose: somebody may call an order, or himself, by an address.
-CHOSEN = [
+CHOSEN = {
     "order_id", "business_key", "correlation_id", "customer_id", "location_id", "reference_id", "event_type",
     "notification_id", "by", "subject_id", "location", "customer",
-]  # fmt: skip
+}  # fmt: skip
 
 
 def redact(event: dict[str, object]) -> dict[str, object]:
     """A line whose field `error` has lost values and addresses, and whose ids of others addresses."""
-    if isinstance(error := event.get("error"), str):
-        event["error"] = without_addresses(without_values(error))
-    for name in CHOSEN:
-        value = event.get(name)
-        if isinstance(value, str):
-            event[name] = without_addresses(value) if "@" in value else value
-        elif isinstance(value, list) and "@" in _joined(value):
-            event[name] = [without_addresses(str(each)) for each in value]
+    for name, value in event.items():
+        if name == "error" and isinstance(value, str):
+            event[name] = without_addresses(without_values(value))
+        elif name in CHOSEN:
+            if isinstance(value, list):
+                event[name] = [without_addresses(str(each)) for each in value]
+            elif isinstance(value, str) and "@" in value:
+                event[name] = without_addresses(value)
     return event
-
-
-def _joined(texts: list[object]) -> str:
-    try:
-        return "".join(texts)  # type: ignore[arg-type]
-    except TypeError:  # ids, perhaps
-        return "".join(map(str, texts))
 
 
 def without_query(attributes: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from django.db import models
 
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import IDENTIFIER_LENGTH, IdentifierField, smallest_uuid7, storable
-from config.telemetry.logs import listed, log_committed
+from config.telemetry.logs import RowIds, log_committed
 from notifications.mail import content
 from outbox.channels.handlers import Message, Outcome
 
@@ -159,8 +159,8 @@ def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: d
     times = dict.fromkeys(["status_at", "accepted_at", "updated_at"], now)
     ACCEPT.run(kept, {"provider": provider, "status": ACCEPTED, "detail": "", **times})
     if kept:
-        ids = listed([row[:2] for row in rows if row[0] >= oldest], message_id=0, order_id=1)
-        log_committed("deliveries_accepted", provider=provider, deliveries=len(kept), **ids)
+        ids = RowIds([row[:2] for row in rows if row[0] >= oldest], message_id=0, order_id=1)
+        log_committed("deliveries_accepted", provider=provider, deliveries=len(kept), ids=ids)
 
 
 def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.UUID, list[NewsEffect]]:
@@ -188,7 +188,7 @@ def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
             raise RuntimeError(f"moved {moved} of {len(rows)} locked deliveries")
     if moves:
         log_committed(
-            "deliveries_moved", deliveries=len(moves), **listed(moves, message_id=0, order_id=1, was=2, became=3)
+            "deliveries_moved", deliveries=len(moves), ids=RowIds(moves, message_id=0, order_id=1, was=2, became=3)
         )
     return effects
 

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeVar
 
-import structlog
 from django.db import transaction
 
 from config.database.clock import database_now
 from config.database.transactions import Remedy, Stale
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics
-from config.telemetry.logs import log_committed
+from config.telemetry.logs import correlation_id, log_committed
 from notifications.mail import content, recipients
 from notifications.mail.content import Mail
 from notifications.orders.models import Order, OrderEvent, order_as_it_is
@@ -146,11 +145,6 @@ def carry_out(planned: PlannedChange) -> Order:
         was=seen.status, became=after.status, version=after.version,
     )  # fmt: skip
     return after
-
-
-def correlation_id() -> str:
-    """That of the request under way; empty outside of one."""
-    return str(structlog.contextvars.get_contextvars().get("correlation_id", ""))
 
 
 @metrics.ORDER_WRITE_SECONDS.time()

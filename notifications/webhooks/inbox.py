@@ -17,7 +17,7 @@ from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Upsert, timestamp_text, uuid_text
 from config.fields import IdentifierField, in_ascii, storable, uuid7
 from config.telemetry import metrics
-from config.telemetry.logs import listed, log, log_committed
+from config.telemetry.logs import RowIds, log, log_committed
 from notifications.mail import content, deliveries, suppression
 from notifications.mail.deliveries import Delivery, News, Standing
 from notifications.mail.recipients import check
@@ -113,8 +113,8 @@ def _store(rows: Sequence[Row], constants: Mapping[str, object]) -> list[UUID]:
         with transaction.atomic():
             stored = [UUID(str(row[0])) for row in STORE.run(rows, constants)]
             if stored:
-                ids = listed(stored, event_id=None)
-                log_committed("webhooks_stored", provider=constants["provider"], events=len(stored), **ids)
+                ids = RowIds(stored, event_id=None)
+                log_committed("webhooks_stored", provider=constants["provider"], events=len(stored), ids=ids)
             return stored
     except Exception as error:
         if remedy_for(error) is not Remedy.DATA or (len(rows) == 1 and (plain := in_ascii(rows[0])) == list(rows[0])):
@@ -286,8 +286,8 @@ def _write(events: Sequence[WebhookEvent], verdicts: Mapping[UUID, str], now: da
         at = None if verdict == Verdict.PARKED else now
         WebhookEvent.objects.open().filter(pk__in=ids).update(verdict=verdict, applied_at=at)
     if judged := [event for event in events if verdicts[event.pk] != event.verdict]:
-        about = listed(judged, event_id="pk", kind="kind", message_id="message_id")
-        became = listed([verdicts[event.pk] for event in judged], verdict=None)
-        log_committed("webhooks_judged", events=len(judged), **(about | became))
+        about = RowIds(judged, event_id="pk", kind="kind", message_id="message_id")
+        became = RowIds([verdicts[event.pk] for event in judged], verdict=None)
+        log_committed("webhooks_judged", events=len(judged), ids=about | became)
     if unknown := by_verdict.get(Verdict.UNKNOWN_MESSAGE):
         log_committed("webhook_without_message", "warning", events=len(unknown), first=str(unknown[0]))

@@ -13,7 +13,7 @@ from django.utils.text import capfirst
 
 from config.admin.levers import Operator, operator_of
 from config.database.clock import database_now
-from config.telemetry.logs import listed, log_committed
+from config.telemetry.logs import RowIds, log_committed
 from config.telemetry.redaction import masked_error, without_addresses
 from outbox.audit_log.models import ActionSubject, OperatorAction
 
@@ -70,7 +70,7 @@ def record(
         created_at=database_now(),
     )
     about = {"verb": verb, "by": operator.name, "subject_type": subject_type, "rows": rows}
-    log_committed("action_recorded", **about, **listed(subject_ids or [subject_id], subject_id=None))
+    log_committed("action_recorded", **about, ids=RowIds(subject_ids or [subject_id], subject_id=None))
     if len(subject_ids) > 1:
         kept = sorted({str(one)[:150] for one in list(subject_ids)[:MOST_SUBJECTS]})
         ActionSubject.objects.bulk_create(

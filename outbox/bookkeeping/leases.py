@@ -55,8 +55,8 @@ class ClaimQuerySet(models.QuerySet[Row]):
         settled = held.update(lease_token=None, lease_until=None, **changes)
         if settled != len(ids):
             metrics.FENCE_LOST.inc(len(ids) - settled)
-            about = {"table": self.model._meta.db_table, "lost": len(ids) - settled, "token": str(token)}
-            log_committed("fence_lost", "warning", **about)
+            table, lost = self.model._meta.db_table, len(ids) - settled
+            log_committed("fence_lost", "warning", table=table, lost=lost, token=str(token))
         return settled
 
     def lock_free(self, now: datetime) -> Self:

@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 
 from config.environment.env import BadSetting
 from config.redelivery import PayloadForm
-from config.telemetry.logs import listed
+from config.telemetry.logs import RowIds
 
 MARGIN = 0.1  # of the lease, kept for settling
 
@@ -45,9 +45,9 @@ class Message(NamedTuple):
         return {**ids, "correlation_id": self.correlation_id, "traceparent": self.traceparent}
 
 
-def ids_of(messages: Collection[object]) -> dict[str, object]:
+def ids_of(messages: Collection[object]) -> RowIds:
     """What a line of the log says of messages, rows of the model or tuples of some of its columns."""
-    return listed(
+    return RowIds(
         messages, message_id="id", order_id="aggregate", event_type="event_type", correlation_id="correlation_id",
         trace_id="traceparent",
     )  # fmt: skip

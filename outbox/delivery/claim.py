@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from django.conf import settings
@@ -18,7 +19,7 @@ from config.database.queries import compiled, fast_rows
 from config.database.transactions import commit_lazily
 from config.database.upsert import Rewrite, timestamp_text, uuid_text
 from config.telemetry import metrics
-from config.telemetry.logs import log_committed
+from config.telemetry.logs import RowIds, log_committed
 from outbox.channels import admission
 from outbox.channels.handlers import Message, MessageHandler, ids_of
 from outbox.delivery import overdue, refusals
@@ -52,6 +53,11 @@ class Claim:
     looked_at: int = 0
     look_again: datetime | None = None
     recorded: Mapping[uuid.UUID, float] = field(default_factory=dict)  # Unix times of their records in Kafka
+
+    @cached_property
+    def ids(self) -> RowIds:
+        """Of the messages, for the lines about them."""
+        return ids_of(self.messages)
 
     @property
     def lease_left(self) -> float:
@@ -103,8 +109,8 @@ def claim(
         admission.spend_tokens(handler.name, granted, len(claimed.messages), now)
     metrics.OUTBOX_CLAIMS.labels(path).inc(len(claimed.messages))
     if claimed.messages:
-        about = ids_of(claimed.messages)
-        log_committed("messages_claimed", channel=claimed.channel, path=path, messages=len(claimed.messages), **about)
+        number = len(claimed.messages)
+        log_committed("messages_claimed", channel=claimed.channel, path=path, messages=number, ids=claimed.ids)
     return claimed
 
 
@@ -124,8 +130,8 @@ def _choose(claim: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[
     chosen, put_off = choose(candidates, _obstacles(claim, candidates, lowest), claim.now)
     PUT_OFF.run([(message.id.hex, timestamp_text(at)) for message, at in put_off])
     if put_off:
-        about = ids_of([message for message, _ in put_off])
-        log_committed("messages_put_off", channel=claim.channel, messages=len(put_off), **about)
+        ids = ids_of([message for message, _ in put_off])
+        log_committed("messages_put_off", channel=claim.channel, messages=len(put_off), ids=ids)
     return chosen
 
 

@@ -119,7 +119,7 @@ def _done(
 ) -> int:
     if not changed:
         return 0
-    log_committed("messages_changed", verb=verb, by=operator.name, messages=changed, **ids_of(rows.rows))
+    log_committed("messages_changed", verb=verb, by=operator.name, messages=changed, ids=ids_of(rows.rows))
     if counted:
         per_channel = Counter((FLOW, channel, counted) for channel in rows.channels.values())
         counters.add(per_channel, database_now())

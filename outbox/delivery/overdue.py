@@ -13,7 +13,7 @@ from django.db import transaction
 from config.database.clock import database_now
 from config.database.upsert import Rewrite
 from config.telemetry import metrics
-from config.telemetry.logs import listed, log_committed
+from config.telemetry.logs import RowIds, log_committed
 from outbox.bookkeeping import counters
 from outbox.channels.handlers import Message, MessageHandler, handlers, ids_of
 from outbox.delivery.candidates import find_due, lock_among, lower_bound, read_messages
@@ -38,7 +38,7 @@ def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
         raise RuntimeError(f"expired {ended} of {len(rows)} locked messages")
     bury([letter_of(channel, message, "expire", "expired", TEXT, now) for message in messages], FLOW, now)
     counters.add({(FLOW, channel, "expired"): len(rows)}, now)
-    log_committed("messages_expired", "warning", channel=channel, messages=len(rows), **ids_of(messages))
+    log_committed("messages_expired", "warning", channel=channel, messages=len(rows), ids=ids_of(messages))
 
 
 def expire_due(channel: str) -> int:
@@ -75,7 +75,7 @@ def decide_uncertain(handler: MessageHandler) -> int:
         again = [m for m in messages if m.attempts <= limits().attempts]
         moved = retry_uncertain([m.id for m in again], now)
         if again:
-            log_committed("messages_retried", channel=handler.name, messages=moved, **ids_of(again))
+            log_committed("messages_retried", channel=handler.name, messages=moved, ids=ids_of(again))
         give_up_uncertain(handler.name, spent, UNDECIDED, now)
         if messages:
             counters.add({(FLOW, handler.name, "retried_uncertain"): moved}, now)
@@ -96,7 +96,7 @@ def give_up_uncertain(channel: str, messages: Sequence[Message], why: str, now: 
     ended = rows.update(state=OutboxMessage.State.DEAD_LETTERED, error=why)
     bury([letter_of(channel, m, "deliver", "uncertain", why, now) for m in messages], FLOW, now)
     counters.add({(FLOW, channel, "given_up"): ended}, now)
-    log_committed("messages_dead", "warning", channel=channel, messages=ended, **ids_of(messages))
+    log_committed("messages_dead", "warning", channel=channel, messages=ended, ids=ids_of(messages))
     return ended
 
 
@@ -152,8 +152,8 @@ def _round(now: datetime) -> int:
         _write(next_states, named, now)
     metrics.RECOVERED.inc(len(next_states))
     about = {"table": "outbox_message", "rows": len(next_states), "tried": len(tried)}
-    became = listed([after for _, after in next_states], became="state")
-    log_committed("claims_recovered", "warning", **about, **(ids_of([m for m, _ in next_states]) | became))
+    became = RowIds([after for _, after in next_states], became="state")
+    log_committed("claims_recovered", "warning", **about, ids=ids_of([m for m, _ in next_states]) | became)
     return len(next_states)
 
 

@@ -77,7 +77,7 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
             effects[letter.pk] = _not_again(message, letter)
     _revive(sorted(revived), now)
     if again := [message for message in known.values() if message.id in revived]:
-        log_committed("messages_revived", messages=len(again), **ids_of(again))
+        log_committed("messages_revived", messages=len(again), ids=ids_of(again))
     effects |= _made_anew(lost, now)
     if any(effect.state == "waiting" for effect in effects.values()):
         lower_bound.forget()
@@ -196,7 +196,7 @@ def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effec
     IdempotencyKey.objects.bulk_create(keys)
     OutboxMessage.objects.bulk_create(messages)
     if messages:
-        log_committed("messages_published", messages=len(messages), **ids_of(messages))
+        log_committed("messages_published", messages=len(messages), ids=ids_of(messages))
     return effects
 
 

@@ -230,8 +230,8 @@ def _still_held(claim: Claim, results: Results) -> Results:
     lost = len(results) - len(rows)
     if lost:
         metrics.FENCE_LOST.inc(lost)
-        about = {"table": "outbox_message", "channel": claim.channel, "lost": lost, "token": str(claim.token)}
-        log_committed("fence_lost", "warning", **about)
+        token, table = str(claim.token), "outbox_message"
+        log_committed("fence_lost", "warning", table=table, channel=claim.channel, lost=lost, token=token)
     return kept
 
 
@@ -269,13 +269,15 @@ def _log_states(claim: Claim, sent: Sequence[Message], unsent: Sequence[tuple[Me
     """A line for each state that messages came to, when it is committed."""
     channel = claim.channel
     if sent:
-        log_committed("messages_sent", channel=channel, messages=len(sent), **ids_of(sent))
+        # Most often all that were claimed: their ids are spelt already.
+        ids = claim.ids if sent == claim.messages else ids_of(sent)
+        log_committed("messages_sent", channel=channel, messages=len(sent), ids=ids)
     if again := [message for message, state in unsent if state == "pending"]:
-        log_committed("messages_retried", channel=channel, messages=len(again), **ids_of(again))
+        log_committed("messages_retried", channel=channel, messages=len(again), ids=ids_of(again))
     if unclear := [message for message, state in unsent if state == "uncertain"]:
-        log_committed("messages_uncertain", "warning", channel=channel, messages=len(unclear), **ids_of(unclear))
+        log_committed("messages_uncertain", "warning", channel=channel, messages=len(unclear), ids=ids_of(unclear))
     if dead := [message for message, state in unsent if state == "dead_lettered"]:
-        log_committed("messages_dead", "warning", channel=channel, messages=len(dead), **ids_of(dead))
+        log_committed("messages_dead", "warning", channel=channel, messages=len(dead), ids=ids_of(dead))
 
 
 def _tell_channel(
@@ -323,8 +325,8 @@ def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str
     lost = len(rows) - released
     if lost:
         metrics.FENCE_LOST.inc(lost)
-    about = ids_of([message for message, _ in messages])
-    log_committed("messages_released", channel=claim.channel, messages=released, lost=lost, why=why, **about)
+    ids = ids_of([message for message, _ in messages])
+    log_committed("messages_released", channel=claim.channel, messages=released, lost=lost, why=why, ids=ids)
     return released
 
 
@@ -349,7 +351,7 @@ def _log_failures(channel: str, results: Results) -> None:
             failed.setdefault((outcome.kind, masked_error(outcome.error)), []).append(message)
     for (outcome_kind, error), messages in failed.items():
         failure = {"outcome": outcome_kind, "error": error, "messages": len(messages)}
-        log.warning("delivery_failed", channel=channel, **failure, **ids_of(messages))
+        log.warning("delivery_failed", channel=channel, **failure, ids=ids_of(messages))
 
 
 def _time_legs(claim: Claim, started: datetime, settled: datetime, sent: Sequence[Message]) -> None:

@@ -146,7 +146,7 @@ class Intake(LetterHandler, Replayable):
         OutboxMessage.objects.bulk_create(messages)
         if messages:
             transaction.on_commit(notify.notify_relays, robust=True)
-            log_committed("messages_published", messages=len(messages), **ids_of(messages))
+            log_committed("messages_published", messages=len(messages), ids=ids_of(messages))
         return [key for key in ids if key in inserted]
 
     def _message(self, promise: Promise, message_id: UUID, batch: RecordBatch, now: datetime) -> OutboxMessage:

@@ -23,7 +23,7 @@ from config.kafka.records import Header, HeaderRow, header_rows, printable_value
 from config.partitions import ensure_partitions
 from config.payload import END_BYTES, Excerpt, digest, keepable
 from config.telemetry import metrics
-from config.telemetry.logs import listed, log, log_committed
+from config.telemetry.logs import RowIds, log, log_committed
 from config.telemetry.redaction import said, without_addresses
 from config.telemetry.tracing import trace_id_of, traceparent_in
 from outbox.bookkeeping.watermarks import Watermarks
@@ -129,9 +129,9 @@ def _bury(letters: Sequence[Letter], group: str, now: datetime, plain: bool) -> 
     written = [_letter(letter, groups[letter.cause].pk, group, now) for letter in fresh]
     DeadLetter.objects.bulk_create(map(_in_plain_words, written) if plain else written)
     counts.count_arrivals(_arrived(fresh, groups), now)
-    ids = listed(written, letter_id="id", source="source", step="step", reason="reason", group="group_id")
-    about = listed(written, business_key="business_key", correlation_id="correlation_id")
-    log_committed("letters_opened", "warning", letters=len(written), **(ids | about))
+    ids = RowIds(written, letter_id="id", source="source", step="step", reason="reason", group="group_id")
+    about = RowIds(written, business_key="business_key", correlation_id="correlation_id")
+    log_committed("letters_opened", "warning", letters=len(written), ids=ids | about)
     for letter in fresh:
         metrics.BURIED.labels(letter.source, letter.reason).inc()
     return fresh

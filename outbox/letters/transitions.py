@@ -11,7 +11,7 @@ from config.database.transactions import Stale
 from config.database.upsert import Rewrite
 from config.flows import letters_of
 from config.redelivery import Effect, EffectState, Refusal
-from config.telemetry.logs import listed, log_committed
+from config.telemetry.logs import RowIds, log_committed
 from outbox.groups.counts import Shift, shift, summed
 from outbox.letters.models import DeadLetter
 
@@ -74,10 +74,10 @@ def move(letters: Sequence[DeadLetter], moves: Mapping[UUID, Move], old: str, no
         DeadLetter.objects.filter(pk__in=taken).update(requeued_at=now)
     shift(_shifts(chosen, moves, old), now)
     if chosen:
-        became = listed([moves[letter.pk] for letter in chosen], became="status")
-        ids = listed(chosen, letter_id="id", source="source", group="group_id", business_key="business_key")
-        about = listed(chosen, correlation_id="correlation_id") | became
-        log_committed("letters_moved", letters=len(chosen), was=str(old), **(ids | about))
+        became = RowIds([moves[letter.pk] for letter in chosen], became="status")
+        ids = RowIds(chosen, letter_id="id", source="source", group="group_id", business_key="business_key")
+        about = RowIds(chosen, correlation_id="correlation_id") | became
+        log_committed("letters_moved", letters=len(chosen), was=str(old), ids=ids | about)
     return changed
 
 

@@ -20,7 +20,7 @@ from config.processes import worker
 from config.redelivery import Effect
 from config.telemetry import metrics
 from config.telemetry.activity import activity
-from config.telemetry.logs import listed, log, log_committed
+from config.telemetry.logs import RowIds, log, log_committed
 from config.telemetry.redaction import masked_error, said
 from outbox.audit_log.hash_chain import seal
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY, look_after
@@ -114,8 +114,8 @@ def settle_chunk(batch: ReplayBatch, outcomes: Sequence[ItemOutcome], now: datet
         raise Lost
     transaction.on_commit(lambda: _count(batch, outcomes))
     states = dict(Counter(outcome.state for outcome in outcomes))
-    ids = listed([outcome.item for outcome in outcomes], letter_id="letter")
-    log_committed("replay_chunk_settled", batch=batch.pk, verb=batch.verb, outcomes=states, **ids)
+    ids = RowIds([outcome.item for outcome in outcomes], letter_id="letter")
+    log_committed("replay_chunk_settled", batch=batch.pk, verb=batch.verb, outcomes=states, ids=ids)
 
 
 def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, int]:

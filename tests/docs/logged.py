@@ -62,7 +62,7 @@ def fields_of(call: ast.Call, scope: Function) -> set[str]:
     """The names of a line's fields; an AssertionError where they cannot be read from the code."""
     found: set[str] = set()
     for keyword in call.keywords:
-        found |= {keyword.arg} if keyword.arg else _starred(keyword.value, scope)
+        found |= _starred(keyword.value, scope) if keyword.arg in (None, "ids") else {keyword.arg}
     return found - {"exc_info"}
 
 
@@ -72,9 +72,13 @@ def _starred(node: ast.expr, scope: Function) -> set[str]:
     if isinstance(node, ast.Dict):
         inner = [_starred(value, scope) for key, value in zip(node.keys, node.values, strict=True) if key is None]
         return {key.value for key in node.keys if isinstance(key, ast.Constant)}.union(*inner)
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "listed":
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "RowIds":
         return {"more", *(keyword.arg or "" for keyword in node.keywords)}
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "ids_of":
+    if isinstance(node, ast.IfExp):
+        return _starred(node.body, scope) | _starred(node.orelse, scope)
+    if ast.unparse(node) in ("claim.ids", "claimed.ids") or (
+        isinstance(node, ast.Call) and ast.unparse(node.func) == "ids_of"
+    ):
         return fields_of_messages()
     if isinstance(node, ast.Name):
         values = [
@@ -91,5 +95,5 @@ def fields_of_messages() -> set[str]:
     """What `ids_of` says of messages."""
     (module,) = [module for module in code() if module.name == "outbox/channels/handlers.py"]
     (scope,) = [function for function in module.functions() if function.name == "ids_of"]
-    calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call) and ast.unparse(node.func) == "listed"]
+    calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call) and ast.unparse(node.func) == "RowIds"]
     return set().union(*(_starred(call, scope) for call in calls))

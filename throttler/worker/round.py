@@ -12,7 +12,7 @@ from config.kafka.client import GroupMetadata
 from config.kafka.transaction import RefusedRecord, Verdict
 from config.kafka.wire_format import partition_of
 from config.telemetry import metrics
-from config.telemetry.logs import listed, log
+from config.telemetry.logs import RowIds, log
 from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.admission import Decider, Decisions, Decoded, refusal, row_of
 from throttler.engine.drain import Drain
@@ -276,8 +276,8 @@ class OwnerRound:
         ]
         moved = [*messages, *rows, *(row for _part, row, _reason in out.overdue)]
         if paths:
-            ids = listed(moved, notification_id="notification_id", customer_id="customer_id")
-            log.info("round_committed", messages=sum(paths.values()), paths=paths, **ids)
+            ids = RowIds(moved, notification_id="notification_id", customer_id="customer_id")
+            log.info("round_committed", messages=sum(paths.values()), paths=paths, ids=ids)
 
 
 def _partition_of(decided: Any) -> int:

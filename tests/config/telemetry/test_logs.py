@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import uuid
 
 import pytest
-import structlog
 from django.db import transaction
 
-from config.telemetry.logs import NAME, LineFormatter, as_json, bind, listed, log, log_committed, on_console
+from config.telemetry.logs import NAME, LineHandler, RowIds, as_json, begin, bind, log, log_committed, on_console, read
 from config.telemetry.redaction import redact
 from tests.logged import lines
 
@@ -50,7 +50,7 @@ def test_what_is_bound_to_a_request_stands_in_each_of_its_lines(caplog):
         except Undone:
             log.exception("worker_failed")
     finally:
-        structlog.contextvars.clear_contextvars()
+        begin()
     gone, failed = lines(caplog)
     assert (gone["event"], gone["correlation_id"]) == ("worker_gone", "c-1")
     assert "Undone" in failed["exception"]
@@ -59,31 +59,39 @@ def test_what_is_bound_to_a_request_stands_in_each_of_its_lines(caplog):
 
 def test_a_line_has_at_most_a_hundred_ids_and_counts_the_rest():
     rows = [(number, f"order:{number}", "") for number in range(1234)]
-    fields = listed(rows, message_id=0, order_id=1, correlation_id=2)
-    assert fields == {
+    fields = RowIds(rows, message_id=0, order_id=1, correlation_id=2).fields
+    assert read(fields) == {
         "message_id": [str(number) for number in range(100)],
         "order_id": [f"order:{number}" for number in range(100)],
         "more": 1134,
     }
-    assert listed([], message_id=0) == {"more": 0}
-    assert listed(["a", None], order_id=None) == {"order_id": ["a", ""], "more": 0}
-    assert listed([f"00-{7:032x}-{8:016x}-01", ""], trace_id=None) == {"trace_id": [f"{7:032x}", ""], "more": 0}
+    assert read(RowIds([], message_id=0, order_id=1).fields) == {"more": 0}
+    assert read(RowIds(["a", None], order_id=None).fields) == {"order_id": ["a", ""], "more": 0}
+    traces = RowIds([f"00-{7:032x}-{8:016x}-01", ""], trace_id=None)
+    assert read(traces.fields) == {"trace_id": [f"{7:032x}", ""], "more": 0}
+    assert read((RowIds(["a"], order_id=None) | traces).fields) == read(traces.fields) | {"order_id": ["a"]}
 
 
 @pytest.mark.parametrize("text", ["plain", "\u202eevil", "\udcff", "\x9b"])
 def test_a_line_is_ascii_json_whatever_an_id_holds(text):
     pk = uuid.uuid4()
-    line = as_json({"message_id": [pk], "order_id": [text], "worker": Undone})
-    assert line.isascii()
-    assert json.loads(line) == {"message_id": [str(pk)], "order_id": [text], "worker": repr(Undone)}
-    assert f"message_id=['{pk}'] more=0" in on_console({"event": "messages_sent", "message_id": [pk], "more": 0})
+    ids = RowIds([(pk, text)], message_id=0, order_id=1).fields
+    for field in (text, "plain"):
+        line = as_json({**ids, "reason": field, "first": pk, "worker": Undone})
+        assert line.isascii()
+        rest = {"reason": field, "first": str(pk), "worker": repr(Undone), "more": 0}
+        assert json.loads(line) == {"message_id": [str(pk)], "order_id": [text], **rest}
+    assert f"message_id=['{pk}'] more=0" in on_console({"event": "messages_sent", **ids})
 
 
 @pytest.mark.parametrize(("name", "said"), [("library", "%s is away"), ("library", {"ada": 1}), (NAME, "away")])
 def test_a_line_of_somebody_else_is_one_of_ours(name, said):
     error = (Undone, Undone("ada@example.com"), None)
     record = logging.makeLogRecord({"name": name, "levelno": 30, "msg": said, "args": (), "exc_info": error})
-    line = json.loads(LineFormatter(as_json).format(record))
+    handler = LineHandler(as_json)
+    handler.setStream(io.StringIO())
+    handler.handle(record)
+    line = json.loads(handler.stream.getvalue())
     assert line["exception"].endswith("Undone: <address>\n")
     assert (line["event"], line["logger"], line["level"]) == (str(said), name, "warning")
     assert "timestamp" in line

@@ -31,6 +31,7 @@ from outbox.messages.models import OutboxMessage
 from outbox.workers.relay import Relay
 from tests.buffer.flush.test_flusher import urge
 from tests.conftest import TOPIC_ID, order
+from tests.logged import lines
 from tests.notifications.conftest import _plain_http, caller, new_order  # noqa: F401 (fixtures)
 from tests.notifications.smtp_sink import Sink
 from tests.outbox.conftest import install, memory  # noqa: F401 (fixtures)
@@ -105,9 +106,7 @@ def test_a_try_that_fails_says_why_and_probes_leave_no_span(traces, mails, calle
         len([span for span in traces.spans() if "http.method" in span.about or "http.request.method" in span.about])
         == 1
     )
-    said = {
-        record.msg["event"]: record.msg.get("trace_id") for record in caplog.records if isinstance(record.msg, dict)
-    }
+    said = {line["event"]: line.get("trace_id") for line in lines(caplog)}
     assert (said["request"], said["delivery_failed"]) == (delivery.trace, [delivery.trace])
 
 
