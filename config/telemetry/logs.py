@@ -25,7 +25,6 @@ from config.telemetry.tracing import trace_id_of, traceparent
 
 NAME = "spillway"
 MOST_IDS = 100  # of each kind in a line
-LONGEST = 1 << 20  # bytes of a line that is written at once
 TRACE = slice(3, 35)  # of a traceparent
 PLAIN = frozenset({str, UUID})
 CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("fields of each line of a request", default=MappingProxyType({}))
@@ -193,7 +192,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
     """
 
     def __init__(self, render: Callable[[Mapping[str, object]], str]) -> None:
-        super().__init__(stderr())
+        super().__init__()
         self.render = render
 
     def handle(self, record: logging.LogRecord) -> bool:
@@ -205,18 +204,10 @@ class LineHandler(logging.StreamHandler[TextIO]):
                     line["exception"] = trace_of(record.exc_info[1])
             text = f"{self.render(line)}\n"
             with self.lock:  # type: ignore[union-attr]
-                self.stream.write(text)
-                self.stream.flush()
+                self.stream.write(text)  # stderr is flushed at the end of each line
         except Exception:  # noqa: BLE001 (as each handler of the standard library does)
             self.handleError(record)
         return True
-
-
-def stderr() -> TextIO:
-    """With room for the longest line: in one write each, lines of processes that share a file are not torn apart."""
-    if sys.__stderr__ is None or sys.stderr is not sys.__stderr__:
-        return sys.stderr
-    return open(sys.__stderr__.fileno(), "w", LONGEST, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def as_json(value: object) -> str:

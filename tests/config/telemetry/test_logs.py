@@ -5,7 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+import socket
+import subprocess
+import sys
 import uuid
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from django.db import transaction
@@ -13,6 +19,7 @@ from django.db import transaction
 from config.telemetry.logs import NAME, LineHandler, RowIds, as_json, begin, bind, log, log_committed, on_console, read
 from config.telemetry.redaction import redact
 from tests.logged import lines
+from tests.tree import ROOT
 
 
 class Undone(Exception):
@@ -32,17 +39,36 @@ def test_a_line_says_what_is_committed_and_nothing_else(caplog, django_capture_o
         assert caplog.records[-1].levelname == "WARNING"
 
 
-def test_a_level_that_is_not_wanted_is_not_said(caplog):
+class Unread:
+    """A row whose ids nobody may ask for."""
+
+    def __getattr__(self, name):
+        raise AssertionError(f"{name} was read")
+
+
+@pytest.mark.django_db
+def test_a_level_that_is_not_wanted_is_not_said_and_costs_no_ids(caplog):
     with caplog.at_level("ERROR", NAME):
         caplog.handler.setLevel("NOTSET")
-        log.warning("worker_gone")
+        log.warning("worker_gone", ids=RowIds([Unread()], message_id="id"))
+        log_committed("messages_sent", ids=RowIds([Unread()], message_id="id"))
         assert lines(caplog) == []
         log.error("worker_failed")
         assert [line["level"] for line in lines(caplog)] == ["error"]
 
 
+@pytest.mark.django_db
+def test_a_line_says_what_its_rows_were_when_it_was_asked_for(caplog, django_capture_on_commit_callbacks):
+    row = SimpleNamespace(id="as it was")
+    with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
+        log_committed("messages_sent", ids=RowIds([row], message_id="id"))
+        row.id = "changed before the commit"
+    assert lines(caplog)[-1]["message_id"] == ["as it was"]
+
+
 def test_what_is_bound_to_a_request_stands_in_each_of_its_lines(caplog):
-    bind(correlation_id="c-1", event="not this")
+    bind(correlation_id="c-1")
+    bind(event="not this")
     try:
         log.warning("worker_gone")
         try:
@@ -51,8 +77,10 @@ def test_what_is_bound_to_a_request_stands_in_each_of_its_lines(caplog):
             log.exception("worker_failed")
     finally:
         begin()
-    gone, failed = lines(caplog)
+    log.warning("worker_back")
+    gone, failed, back = lines(caplog)
     assert (gone["event"], gone["correlation_id"]) == ("worker_gone", "c-1")
+    assert "correlation_id" not in back
     assert "Undone" in failed["exception"]
     assert "ada@example.com" not in failed["exception"]
 
@@ -81,7 +109,11 @@ def test_a_line_is_ascii_json_whatever_an_id_holds(text):
         assert line.isascii()
         rest = {"reason": field, "first": str(pk), "worker": repr(Undone), "more": 0}
         assert json.loads(line) == {"message_id": [str(pk)], "order_id": [text], **rest}
-    assert f"message_id=['{pk}'] more=0" in on_console({"event": "messages_sent", **ids})
+    at = datetime(2026, 11, 28, 1, 2, 3, 4, UTC)
+    line = on_console({"event": "messages_sent", "timestamp": at, **ids})
+    assert line.startswith("2026-11-28T01:02:03.000004Z ")
+    assert f"message_id=['{pk}'] more=0" in line
+    assert json.loads(as_json({"timestamp": at, "reason": text}))["timestamp"] == "2026-11-28T01:02:03.000004Z"
 
 
 @pytest.mark.parametrize(("name", "said"), [("library", "%s is away"), ("library", {"ada": 1}), (NAME, "away")])
@@ -97,10 +129,49 @@ def test_a_line_of_somebody_else_is_one_of_ours(name, said):
     assert "timestamp" in line
 
 
+def test_a_handler_of_somebody_else_writes_a_line_as_json(caplog):
+    with caplog.at_level("INFO", NAME):
+        log.info("messages_sent", ids=RowIds(["a"], order_id=None))
+    text = logging.Formatter("%(levelname)s %(asctime)s %(filename)s%(lineno)d%(threadName)s%(message)s").format(
+        caplog.records[-1]
+    )
+    assert text.startswith("INFO 2")
+    assert json.loads(text[text.index("{") :])["order_id"] == ["a"]
+
+
+def test_a_stream_that_takes_nothing_fails_no_worker(capsys):
+    handler = LineHandler(as_json)
+    handler.setStream(io.StringIO())
+    handler.stream.close()
+    handler.handle(logging.makeLogRecord({"msg": "said"}))
+    assert "ValueError" in capsys.readouterr().err
+
+
+def test_a_long_line_is_written_at_once():
+    """Each datagram is what one write has brought."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, theirs:
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        program = (
+            "import django; django.setup(); from config.telemetry.logs import log, RowIds;"
+            "log.error('messages_sent', ids=RowIds(['x' * 400] * 100, order_id=None))"
+        )
+        environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "LOG_FORMAT": "json"}
+        subprocess.run([sys.executable, "-c", program], stderr=theirs, env=environment, cwd=ROOT, check=True)
+        ours.setblocking(False)
+        text = ours.recv(1 << 20)
+    assert text.endswith(b"}\n")
+    assert json.loads(text)["order_id"] == ["x" * 400] * 100
+
+
 def test_an_id_that_others_choose_loses_an_address():
     pk = uuid.uuid4()
+    ids = RowIds([(pk, "ada@example.com"), (pk, "A1")], message_id=0, order_id=1)
+    assert read(ids.fields) == {"message_id": [str(pk), str(pk)], "order_id": ["<address>", "A1"], "more": 0}
     assert redact({"order_id": [pk, "ada@example.com"]}) == {"order_id": [str(pk), "<address>"]}
     event = {"order_id": ["A1", "ada@example.com"], "correlation_id": "for ada@example.com", "by": "ada@example.com"}
-    assert redact({**event, "message_id": ["0198"]}) == {
+    assert redact({**event, "message_id": ["0198"], "file": "a@b"}) == {
         "order_id": ["A1", "<address>"], "correlation_id": "for <address>", "by": "<address>", "message_id": ["0198"],
+        "file": "a@b",
     }  # fmt: skip
