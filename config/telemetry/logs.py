@@ -58,7 +58,7 @@ class Logger:
     def say(self, level: int, event: str, fields: Mapping[str, object], ids: RowIds | None = None) -> None:
         if self._logger.isEnabledFor(level):
             line = completed({**fields, **(ids.fields if ids else {}), "event": event}, NAME, level)
-            self._logger.handle(Record(level, Line(line)))
+            self._logger.handle(LineRecord(level, Line(line)))
 
 
 class Line(dict[str, object]):
@@ -68,7 +68,7 @@ class Line(dict[str, object]):
         return as_json(self)
 
 
-class Record(logging.LogRecord):
+class LineRecord(logging.LogRecord):
     """A record of a line; where in the code and in which thread it was made, which most of its time goes into, nobody reads."""
 
     USUAL = vars(logging.LogRecord(NAME, logging.INFO, "", 0, "", (), None))
