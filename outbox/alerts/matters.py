@@ -214,7 +214,7 @@ def quiet_until(subscription: Subscription, when: datetime) -> datetime | None:
 
 # -- Retention -----------------------------------------------------------------------------------------------
 def sweep_told(now: datetime) -> int:
-    """Delete notices and matters that are older than NOTIFY_RETENTION_DAYS and settled; returns how many."""
+    """Delete notices and matters that are older than NOTIFY_RETENTION_DAYS and settled, or nobody's; returns how many."""
     before = now - timedelta(days=settings.NOTIFY_RETENTION_DAYS)
     return delete_in_chunks(Notice.objects.outdated(before)) + delete_in_chunks(Matter.objects.outdated(before))
 

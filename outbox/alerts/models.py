@@ -156,7 +156,9 @@ class NoticeQuerySet(models.QuerySet["Notice"]):
         return self.filter(state=Notice.State.SENDING, tried_at__lte=now - LEASE)
 
     def outdated(self, before: datetime) -> Self:
-        return self.filter(created_at__lt=before).exclude(state__in=Notice.UNSETTLED)
+        """Old ones that nobody sends any more: settled, or for an account that may not log in."""
+        told = Subscription.objects.of_active_people().filter(pk=OuterRef("subscription"))
+        return self.filter(~Q(state__in=Notice.UNSETTLED) | ~Exists(told), created_at__lt=before)
 
 
 class Notice(models.Model):

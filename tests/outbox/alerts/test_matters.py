@@ -195,6 +195,21 @@ def test_what_is_settled_and_old_is_swept_and_what_waits_is_not(subscribe, neede
     assert sweep_told(late) == 0
 
 
+def test_what_waits_for_who_may_not_log_in_is_swept_when_it_is_old(subscribe, needed, settings):
+    owner = User.objects.create_user("ada", is_staff=True)
+    subscribe(owner=owner)
+    needed.append(a_need())
+    look(NOON)
+    needed.clear()
+    look(NOON + MINUTE)
+    late = NOON + timedelta(days=settings.NOTIFY_RETENTION_DAYS, hours=1)
+    assert sweep_told(late) == 0
+    User.objects.filter(pk=owner.pk).update(is_active=False)
+    assert (sweep_told(NOON + MINUTE), sweep_told(late)) == (0, 2)
+    assert not Notice.objects.exists()
+    assert not Matter.objects.exists()
+
+
 def test_a_look_asks_as_much_of_many_matters_as_of_few(subscribe, needed, django_assert_num_queries):
     subscribe()
     needed.append(a_need())
