@@ -175,11 +175,12 @@ def _getter(place: str | int) -> Callable[[Any], Any]:
 
 
 def _spelt(name: str, column: Sequence[Any]) -> msgspec.Raw:
-    if not PLAIN.issuperset(map(type, column)):
-        column = ["" if value is None else str(value) for value in column]
     if name == "trace_id":
-        column = [value[TRACE] for value in column]
+        column = [(value or "")[TRACE] for value in column]
     text = as_json(column)
+    if type(column[0]) not in PLAIN or "null" in text:  # numbers, or one is missing
+        column = ["" if value is None else str(value) for value in column]
+        text = as_json(column)
     if "@" in text:
         text = as_json(redact({name: list(column)})[name])
     return msgspec.Raw(text)

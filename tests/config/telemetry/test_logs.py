@@ -169,6 +169,9 @@ def test_an_id_that_others_choose_loses_an_address():
     pk = uuid.uuid4()
     ids = RowIds([(pk, "ada@example.com"), (pk, "A1")], message_id=0, order_id=1)
     assert read(ids.fields) == {"message_id": [str(pk), str(pk)], "order_id": ["<address>", "A1"], "more": 0}
+    for missing in (["ada@example.com", None], [None, "ada@example.com"]):
+        expected = ["<address>" if value else "" for value in missing]
+        assert read(RowIds(missing, order_id=None).fields)["order_id"] == expected
     assert redact({"order_id": [pk, "ada@example.com"]}) == {"order_id": [str(pk), "<address>"]}
     event = {"order_id": ["A1", "ada@example.com"], "correlation_id": "for ada@example.com", "by": "ada@example.com"}
     assert redact({**event, "message_id": ["0198"], "file": "a@b"}) == {
