@@ -151,10 +151,11 @@ class RowIds:
 
     def __init__(self, rows: Collection[Any], **places: str | int | None) -> None:
         self._rows, self._places = rows, places
+        self._beside: tuple[RowIds, ...] = ()
 
     def __or__(self, other: RowIds) -> RowIds:
-        both = RowIds(())
-        both.fields = self.fields | other.fields
+        both = RowIds(self._rows, **self._places)
+        both._beside = (*self._beside, other)
         return both
 
     @cached_property
@@ -163,6 +164,8 @@ class RowIds:
         columns = zip(self._places, self._columns(), strict=True)
         fields: dict[str, object] = {name: _spelt(name, column) for name, column in columns if any(column)}
         fields["more"] = max(len(self._rows) - MOST_IDS, 0)
+        for ids in self._beside:
+            fields |= ids.fields
         return fields
 
     def _columns(self) -> list[Sequence[Any]]:
@@ -225,7 +228,7 @@ def as_json(value: object) -> str:
 def _plain(value: object) -> object:
     try:
         return json.loads(msgspec.json.encode(value))
-    except TypeError:
+    except (TypeError, ValueError):
         return repr(value)
 
 

@@ -51,7 +51,8 @@ def test_a_level_that_is_not_wanted_is_not_said_and_costs_no_ids(caplog):
     with caplog.at_level("ERROR", NAME):
         caplog.handler.setLevel("NOTSET")
         log.warning("worker_gone", ids=RowIds([Unread()], message_id="id"))
-        log_committed("messages_sent", ids=RowIds([Unread()], message_id="id"))
+        unread = RowIds([Unread()], message_id="id")
+        log_committed("messages_sent", ids=unread | unread)
         assert lines(caplog) == []
         log.error("worker_failed")
         assert [line["level"] for line in lines(caplog)] == ["error"]
@@ -97,7 +98,8 @@ def test_a_line_has_at_most_a_hundred_ids_and_counts_the_rest():
     assert read(RowIds(["a", None], order_id=None).fields) == {"order_id": ["a", ""], "more": 0}
     traces = RowIds([f"00-{7:032x}-{8:016x}-01", ""], trace_id=None)
     assert read(traces.fields) == {"trace_id": [f"{7:032x}", ""], "more": 0}
-    assert read((RowIds(["a"], order_id=None) | traces).fields) == read(traces.fields) | {"order_id": ["a"]}
+    both = RowIds(["a"], order_id=None) | traces | RowIds([7], message_id=None)
+    assert read(both.fields) == read(traces.fields) | {"order_id": ["a"], "message_id": ["7"]}
 
 
 @pytest.mark.parametrize("text", ["plain", "\u202eevil", "\udcff", "\x9b"])
@@ -105,9 +107,10 @@ def test_a_line_is_ascii_json_whatever_an_id_holds(text):
     pk = uuid.uuid4()
     ids = RowIds([(pk, text)], message_id=0, order_id=1).fields
     for field in (text, "plain"):
-        line = as_json({**ids, "reason": field, "first": pk, "worker": Undone})
+        line = as_json({**ids, "reason": field, "first": pk, "worker": Undone, "seen": {text}})
         assert line.isascii()
-        rest = {"reason": field, "first": str(pk), "worker": repr(Undone), "more": 0}
+        seen = repr({text}) if text == "\udcff" else [text]
+        rest = {"reason": field, "first": str(pk), "worker": repr(Undone), "more": 0, "seen": seen}
         assert json.loads(line) == {"message_id": [str(pk)], "order_id": [text], **rest}
     at = datetime(2026, 11, 28, 1, 2, 3, 4, UTC)
     line = on_console({"event": "messages_sent", "timestamp": at, **ids})
