@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging.config
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from operator import attrgetter, itemgetter
 from time import time
@@ -25,6 +25,7 @@ from config.telemetry.tracing import trace_id_of, traceparent
 
 NAME = "spillway"
 MOST_IDS = 100  # of each kind in a line
+MANY = 10  # ids that are worth to be spelt apart
 TRACE = slice(3, 35)  # of a traceparent
 PLAIN = frozenset({str, UUID})
 CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("fields of each line of a request", default=MappingProxyType({}))
@@ -160,33 +161,35 @@ class RowIds:
 
     @cached_property
     def fields(self) -> dict[str, object]:
-        """Each list as a piece of JSON, without the addresses in what others choose."""
-        columns = zip(self._places, self._columns(), strict=True)
-        fields: dict[str, object] = {name: _spelt(name, column) for name, column in columns if any(column)}
+        """Each list; long ones as a piece of JSON, without the addresses in what others choose."""
+        rows = list(islice(self._rows, MOST_IDS))
+        fields: dict[str, object] = {}
+        for name, place in self._places.items():
+            ids: list[Any] = rows if place is None else list(map(_getter(place), rows))
+            if any(ids):
+                ids = _plain_ids(name, ids)
+                fields[name] = ids if len(ids) < MANY else _spelt(name, ids)
         fields["more"] = max(len(self._rows) - MOST_IDS, 0)
-        for ids in self._beside:
-            fields |= ids.fields
+        for other in self._beside:
+            fields |= other.fields
         return fields
 
-    def _columns(self) -> list[Sequence[Any]]:
-        first = list(islice(self._rows, MOST_IDS))
-        return [first if place is None else list(map(_getter(place), first)) for place in self._places.values()]
 
-
+@cache
 def _getter(place: str | int) -> Callable[[Any], Any]:
     return attrgetter(place) if isinstance(place, str) else itemgetter(place)
 
 
-def _spelt(name: str, column: Sequence[Any]) -> msgspec.Raw:
-    if name == "trace_id":
-        column = [(value or "")[TRACE] for value in column]
-    text = as_json(column)
-    if type(column[0]) not in PLAIN or "null" in text:  # numbers, or one is missing
-        column = ["" if value is None else str(value) for value in column]
-        text = as_json(column)
-    if "@" in text:
-        text = as_json(redact({name: list(column)})[name])
-    return msgspec.Raw(text)
+def _plain_ids(name: str, ids: list[Any]) -> list[Any]:
+    """As texts, "" where one is missing. UUIDs stay: spelt here they would take as long as the rest, and msgspec spells them."""
+    if not PLAIN.issuperset(map(type, ids)):
+        ids = ["" if value is None else value if isinstance(value, UUID) else str(value) for value in ids]
+    return [value[TRACE] for value in ids] if name == "trace_id" else ids
+
+
+def _spelt(name: str, ids: list[Any]) -> msgspec.Raw:
+    text = as_json(ids)
+    return msgspec.Raw(as_json(redact({name: ids})[name]) if "@" in text else text)
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
@@ -241,7 +244,9 @@ def on_console(event: Mapping[str, object]) -> str:
 
 
 def read(event: Mapping[str, object]) -> dict[str, Any]:
-    """The fields of a line as somebody reads them: ids as lists, and a time as text."""
-    return {
-        name: _plain(value) if isinstance(value, msgspec.Raw | datetime) else value for name, value in event.items()
-    }
+    """The fields of a line as somebody reads them: ids and times as texts."""
+    texts: dict[str, Any] = {}
+    for name, value in event.items():
+        pieces = _plain(value) if isinstance(value, msgspec.Raw | datetime) else value
+        texts[name] = [*map(str, pieces)] if isinstance(pieces, list) else pieces
+    return texts
