@@ -75,6 +75,16 @@ def test_a_transaction_is_one_line_however_many_messages_it_has(install, go, tol
         assert (line["messages"], len(line["message_id"]), line["more"]) == (120, 100, 20)
 
 
+def test_of_what_was_claimed_a_line_names_only_what_was_sent(install, go, told, caplog):
+    memory = install(Scripted(acknowledges="batch"))
+    ensure([memory.name])
+    pks = [str(promise(f"order:{number}")) for number in range(3)]
+    memory.answers += [SENT, PERMANENT, SENT]
+    told(go, memory)
+    ids = {line["event"]: line["message_id"] for line in lines(caplog) if "message_id" in line}
+    assert (ids["messages_claimed"], ids["messages_sent"], ids["messages_dead"]) == (pks, [pks[0], pks[2]], [pks[1]])
+
+
 def test_who_lost_the_lease_says_nothing_of_messages(memory, told):
     promise()
     found = claim(memory, "poll", 10)
