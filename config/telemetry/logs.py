@@ -25,7 +25,7 @@ from config.telemetry.tracing import trace_id_of, traceparent
 
 NAME = "spillway"
 MOST_IDS = 100  # of each kind in a line
-MANY = 10  # ids that are worth to be spelt apart
+MANY = 10  # ids of a list that is spelt apart, once for all lines that have it
 TRACE = slice(3, 35)  # of a traceparent
 PLAIN = frozenset({str, UUID})
 CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("fields of each line of a request", default=MappingProxyType({}))
@@ -142,12 +142,11 @@ def log_committed(
 class RowIds:
     """The ids of many rows: `RowIds(messages, message_id="id")` adds `"message_id":["0198…", …],"more":0` to a line.
 
-    A place is an attribute, an index, or None for the row itself; all of one call are alike. A list has at most 100 ids, in
-    the order of the rows, and `more` says how many rows follow; lists without any value are left out. A `trace_id` is read
-    from a traceparent. `RowIds(…) | RowIds(…)` has the lists of both.
+    A place is an attribute, an index, or None for the row itself. A list has at most 100 ids, in the order of the rows, and
+    `more` says how many rows follow; lists without any value are left out. A `trace_id` is read from a traceparent.
+    `RowIds(…) | RowIds(…)` has the lists of both.
 
-    They are read and spelt when the first line that is written needs them, and once for all lines that have them: that is
-    most of what a line costs.
+    They are read when a line that somebody wants has them, and once for all lines that do: that is most of what a line costs.
     """
 
     def __init__(self, rows: Collection[Any], **places: str | int | None) -> None:
