@@ -53,8 +53,8 @@ def set_aside(stream: Stream, bucket: int, event: Claimed, error: BaseException)
         if not bury([_letter(stream, order, error)], topic_name(GROUP), now):
             raise RuntimeError(f"order {event.id} was set aside without a letter")
         counters.add({(stream.name, "flush", "open"): -1, (stream.name, "flush", "discarded"): 1}, now)
-    order_id, location = event.order_id, event.location_id
-    log.error("order_set_aside", stream=stream.name, order_id=order_id, location=location, error=str(error).strip())
+    why = str(error).strip()
+    log.error("order_set_aside", stream=stream.name, order_id=event.order_id, location=event.location_id, error=why)
     return True
 
 

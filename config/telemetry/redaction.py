@@ -66,7 +66,7 @@ def redact(event: dict[str, object]) -> dict[str, object]:
             event[name] = without_addresses(without_values(value))
         elif name in CHOSEN:
             if isinstance(value, list):
-                event[name] = list(map(_redacted, value)) if "@" in _joined(value) else value
+                event[name] = list(map(_redacted, value))
             else:
                 event[name] = _redacted(value)
     return event
@@ -74,13 +74,6 @@ def redact(event: dict[str, object]) -> dict[str, object]:
 
 def _redacted(value: object) -> object:
     return without_addresses(value) if isinstance(value, str) and "@" in value else value
-
-
-def _joined(texts: list[object]) -> str:
-    try:
-        return "".join(texts)  # type: ignore[arg-type]
-    except TypeError:  # ids, perhaps
-        return "".join(map(str, texts))
 
 
 def without_query(attributes: Mapping[str, str]) -> dict[str, str]:

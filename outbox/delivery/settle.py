@@ -230,8 +230,8 @@ def _still_held(claim: Claim, results: Results) -> Results:
     lost = len(results) - len(rows)
     if lost:
         metrics.FENCE_LOST.inc(lost)
-        token, table = str(claim.token), "outbox_message"
-        log_committed("fence_lost", "warning", table=table, channel=claim.channel, lost=lost, token=token)
+        token = str(claim.token)
+        log_committed("fence_lost", "warning", table="outbox_message", channel=claim.channel, lost=lost, token=token)
     return kept
 
 

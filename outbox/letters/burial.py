@@ -129,9 +129,11 @@ def _bury(letters: Sequence[Letter], group: str, now: datetime, plain: bool) -> 
     written = [_letter(letter, groups[letter.cause].pk, group, now) for letter in fresh]
     DeadLetter.objects.bulk_create(map(_in_plain_words, written) if plain else written)
     counts.count_arrivals(_arrived(fresh, groups), now)
-    ids = RowIds(written, letter_id="id", source="source", step="step", reason="reason", group="group_id")
-    about = RowIds(written, business_key="business_key", correlation_id="correlation_id")
-    log_committed("letters_opened", "warning", letters=len(written), ids=ids | about)
+    ids = RowIds(
+        written, letter_id="id", source="source", step="step", reason="reason", group="group_id", business_key="business_key",
+        correlation_id="correlation_id",
+    )  # fmt: skip
+    log_committed("letters_opened", "warning", letters=len(written), ids=ids)
     for letter in fresh:
         metrics.BURIED.labels(letter.source, letter.reason).inc()
     return fresh

@@ -75,9 +75,11 @@ def move(letters: Sequence[DeadLetter], moves: Mapping[UUID, Move], old: str, no
     shift(_shifts(chosen, moves, old), now)
     if chosen:
         became = RowIds([moves[letter.pk] for letter in chosen], became="status")
-        ids = RowIds(chosen, letter_id="id", source="source", group="group_id", business_key="business_key")
-        about = RowIds(chosen, correlation_id="correlation_id") | became
-        log_committed("letters_moved", letters=len(chosen), was=str(old), ids=ids | about)
+        ids = RowIds(
+            chosen, letter_id="id", source="source", group="group_id", business_key="business_key",
+            correlation_id="correlation_id",
+        )  # fmt: skip
+        log_committed("letters_moved", letters=len(chosen), was=str(old), ids=ids | became)
     return changed
 
 

@@ -76,9 +76,7 @@ def _starred(node: ast.expr, scope: Function) -> set[str]:
         return {"more", *(keyword.arg or "" for keyword in node.keywords)}
     if isinstance(node, ast.IfExp):
         return _starred(node.body, scope) | _starred(node.orelse, scope)
-    if ast.unparse(node) in ("claim.ids", "claimed.ids") or (
-        isinstance(node, ast.Call) and ast.unparse(node.func) == "ids_of"
-    ):
+    if ast.unparse(node) in ("claim.ids", "claimed.ids") or ast.unparse(node).startswith("ids_of("):
         return fields_of_messages()
     if isinstance(node, ast.Name):
         values = [
