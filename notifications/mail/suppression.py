@@ -9,6 +9,7 @@ from django.db import models, transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.database.queries import compiled
 from config.database.upsert import Upsert
 from config.fields import IdentifierField
 from config.payload import digest
@@ -21,7 +22,10 @@ class SuppressionQuerySet(models.QuerySet["Suppression"]):
     """Queries of suppressed addresses."""
 
     def of(self, addresses: Iterable[str]) -> SuppressionQuerySet:
-        return self.filter(address_hash__in={hash_of(address) for address in addresses if address})
+        return self.of_hashes(frozenset(hash_of(address) for address in addresses if address))
+
+    def of_hashes(self, hashes: frozenset[str]) -> SuppressionQuerySet:
+        return self.filter(address_hash__any=hashes)
 
 
 SUBJECT = "notifications.suppression"
@@ -70,12 +74,20 @@ def hash_of(address: str) -> str:
 
 def reasons(addresses: Iterable[str]) -> dict[str, str]:
     """`{address: why}` of those that are suppressed, in one query."""
-    named = [address for address in addresses if address]
-    if not named:
+    hashes = {address: hash_of(address) for address in addresses if address}
+    if not hashes:
         return {}
-    rows = Suppression.objects.of(named).values_list("address_hash", "reason")
-    labels = {address_hash: Suppression.Reason(reason).label for address_hash, reason in rows}
-    return {address: str(labels[hash_of(address)]) for address in named if hash_of(address) in labels}
+    known: dict[str, str] = dict(_reasons(hashes=frozenset(hashes.values())))
+    return {
+        address: str(Suppression.Reason(known[address_hash]).label)
+        for address, address_hash in hashes.items()
+        if address_hash in known
+    }
+
+
+@compiled
+def _reasons(hashes: frozenset[str]) -> models.QuerySet[Suppression, tuple[str, str]]:
+    return Suppression.objects.of_hashes(hashes).values_list("address_hash", "reason")
 
 
 def suppress(reasons: Mapping[str, tuple[str, str]], now: datetime) -> None:

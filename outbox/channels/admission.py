@@ -68,13 +68,14 @@ def note_outcomes(channel: str, outcomes: Sequence[Outcome], now: datetime) -> b
 
     Whatever the other side answers closes the breaker: a refused message is an answer, too.
     """
-    rows = ChannelState.objects.named(channel)
     run = outages_at_end(outcomes)
     # Asked first: there is nearly never anything to close, and the ORM takes longer to build an UPDATE.
-    if run < len(outcomes) and _ailing(channel=channel) and rows.ailing().close_breaker(now):
-        log_committed("channel_answers", channel=channel)
+    if run < len(outcomes) and _ailing(channel=channel):
+        if ChannelState.objects.named(channel).ailing().close_breaker(now):
+            log_committed("channel_answers", channel=channel)
     if not run:
         return False
+    rows = ChannelState.objects.named(channel)
     rows.update(failures=F("failures") + run, last_error=outcomes[-1].error, updated_at=now)
     opened = rows.filter(breaker=CLOSED, failures__gte=OUTAGES_IN_A_ROW).update(
         breaker=OPEN, opened_at=now, probe_at=now + timedelta(seconds=FIRST_PROBE)

@@ -73,13 +73,13 @@ def note(
     most, steps = settings.OUTBOX_PAUSE_AFTER_REFUSALS, list(_steps(handler, results, letters))
     if not most or not handler.opens_attempts or not steps:
         return False
-    rows = ChannelState.objects.named(handler.name)
     last = next((step for step in reversed(steps) if step), None)
     if last is None:
         # Asked first: there is nearly never a run to end, and the ORM takes longer to build an UPDATE.
         if _in_a_row(channel=handler.name):
-            rows.refused_in_a_row().update(**NO_RUN)
+            ChannelState.objects.named(handler.name).refused_in_a_row().update(**NO_RUN)
         return False
+    rows = ChannelState.objects.named(handler.name)
     admission.ensure([handler.name])
     paused, *stored = rows.select_for_update().values_list("paused", *RefusalRun._fields).get()
     run = was = RefusalRun(*stored)

@@ -1,7 +1,7 @@
 """What a mail says, and that it says the same on every try."""
 
 import email
-from email.policy import default
+from email.policy import SMTP, default
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from django.utils.timezone import datetime, timedelta, timezone
 
-from notifications.mail.content import SUBJECTS, decode, mime, money, render
+from notifications.mail import content
+from notifications.mail.content import POLICY, SUBJECTS, Mail, decode, mime, money, render
 from notifications.orders.models import OrderEvent
 
 WHEN = datetime(2026, 11, 20, 12, 0, tzinfo=timezone(timedelta(0)))
@@ -77,6 +78,22 @@ def test_what_stands_in_the_payload_arrives():
     assert parsed.get_body(["plain"]).get_content().replace("\r\n", "\n") == mail.text
     assert parsed.get_body(["html"]).get_content().replace("\r\n", "\n") == mail.html
     assert all(len(line) <= 998 for line in mime(decode(msgspec.json.encode(mail))).split(b"\r\n"))
+
+
+def test_a_header_kept_from_another_mail_is_the_same_on_the_wire(monkeypatch):
+    senders = ["shop@example.com", "Bücher <shop@example.com>", '"Shop, ' + 'x' * 90 + '" <shop@example.com>']
+    links = ["<https://example.com/u>", f"<https://example.com/{'u' * 200}>, <mailto:u@example.com>"]
+    mails = [
+        Mail("ada@example.com", sender, f"{subject} {number}", "Text\n", "<p>Ümlaut</p>\n", {"List-Unsubscribe": link, name: "1"})
+        for number, sender in enumerate(senders)
+        for subject in ("Paid", "Bezahlt: " + "ü" * 90)
+        for link in links
+        for name in ("X-Ref", "x-ref")
+    ]  # fmt: skip
+    written = [mime(mail) for mail in mails * 2]
+    monkeypatch.setattr(content, "POLICY", SMTP)
+    assert written == [mime(mail) for mail in mails * 2]
+    assert POLICY.header_factory("X-Ref", "1") is POLICY.header_factory("X-Ref", "1")
 
 
 def test_what_a_customer_entered_is_text_in_html():
