@@ -203,9 +203,9 @@ class Flow:
         """What people call what a business key or an aggregate is about, told from the key alone; empty for other flows' keys."""
         return ""
 
-    def event_in_words(self, event_type: str) -> str:
-        """`Mail: paid` for the type of a message of this flow; empty for those of others."""
-        return ""
+    def events(self) -> Mapping[str, str]:
+        """`{"order.paid": "Mail: paid"}`: the types of this flow's messages, in words."""
+        return {}
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         """(name, is it right, what was seen) for `doctor`."""
@@ -265,14 +265,25 @@ def called(key: str) -> str:
 
 def promise_in_words(event_type: str, aggregate: str) -> str:
     """`Mail: paid, order 34DDC7D9C5`; what no flow has words for stays as it is."""
-    event = next(filter(None, (flow.event_in_words(event_type) for flow in flows())), event_type)
-    return f"{event}, {called(aggregate)}"
+    return f"{_events(tuple(settings.FLOWS)).get(event_type, event_type)}, {called(aggregate)}"
 
 
-@lru_cache(maxsize=1000)
 def event_label(event_type: str) -> str:
     """The type as a label of metrics, or `other`: any service may promise any type, and each would be a series for ever."""
-    return event_type if any(flow.event_in_words(event_type) for flow in flows()) else "other"
+    return event_type if event_type in _events(tuple(settings.FLOWS)) else OTHER
+
+
+def event_labels() -> list[str]:
+    """Each label that a type can have."""
+    return [*_events(tuple(settings.FLOWS)), OTHER]
+
+
+OTHER = "other"
+
+
+@lru_cache(maxsize=8)
+def _events(paths: tuple[str, ...]) -> dict[str, str]:
+    return {event_type: words for flow in _made(paths) for event_type, words in flow.events().items()}
 
 
 def letters_of(source: str) -> Letters:

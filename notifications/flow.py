@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -55,9 +55,8 @@ class Orders(Flow):
         kind, _, order = key.partition(":")
         return f"order {short(order)}" if kind == "order" and is_uuid(order) else ""
 
-    def event_in_words(self, event_type: str) -> str:
-        known = dict(OrderEvent.Kind.choices)
-        return f"Mail: {known[event_type]}" if event_type in known else ""
+    def events(self) -> Mapping[str, str]:
+        return {event_type: f"Mail: {words}" for event_type, words in OrderEvent.Kind.choices}
 
     def arrived(self) -> int:
         return _created() + _changes()

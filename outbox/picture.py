@@ -21,6 +21,7 @@ from outbox.alerts.matters import notice_gauges
 from outbox.bookkeeping import progress
 from outbox.bookkeeping.models import UNSEEN
 from outbox.bookkeeping.progress import LONG, Progress, Trends, away_need, position_needs
+from outbox.channels.admission import ITSELF
 from outbox.channels.handlers import handlers
 from outbox.channels.kafka import KafkaHandler
 from outbox.channels.models import ChannelState
@@ -48,7 +49,9 @@ def gauges(now: datetime) -> Iterator[Reading]:
         yield Reading(metrics.CDC_LAG, numbers.cdc_lag)
     for state in numbers.channels:
         yield Reading(metrics.BREAKER_OPEN, state.breaker == ChannelState.Breaker.OPEN, {"channel": state.name})
-        yield Reading(metrics.CHANNEL_PAUSED, state.paused, {"channel": state.name})
+        by_itself = state.paused and state.paused_by == ITSELF.name
+        yield Reading(metrics.CHANNEL_PAUSED, by_itself, {"channel": state.name, "by": "spillway"})
+        yield Reading(metrics.CHANNEL_PAUSED, state.paused and not by_itself, {"channel": state.name, "by": "person"})
     yield from overview.gauges([FLOW])
     yield from processes.gauges(now)
     yield from notice_gauges(now)

@@ -196,6 +196,7 @@ class Flusher:
         self.must_wait = must_wait
         self.waiting = False
         self.broker_away = False
+        metrics.from_zero(metrics.PUBLISHED, [stream.name for stream in streams], ["sent", "failed", "refused"])
 
     def tick(self) -> int:
         """One round; returns how many batches left and how many buckets were put off."""

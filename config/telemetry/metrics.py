@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter as Counted
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import product
 
 from django.conf import settings
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
@@ -17,6 +18,16 @@ Page = Callable[[dict[str, object], Callable[..., object]], Iterable[bytes]]  # 
 # A gauge without labels is exported as 0 until it is set, by every process. So those that the web process reads from the
 # database (config/flows.py:Reading) are in no registry, and a worker's own joins when it is set (`set_own`).
 NOWHERE = None
+
+
+def from_zero(counter: Counter, *labels: Iterable[str]) -> None:
+    """Export 0 for each combination of these labels; whoever is going to count calls it first.
+
+    `increase()` does not see the count that a series is born with: the first refusals would be nobody's.
+    """
+    for values in product(*labels):
+        counter.labels(*values)
+
 
 INGESTED = Counter("spillway_ingest_records", "Records read from Kafka, by what became of them.", ["stream", "outcome"])
 INGEST_SECONDS = Histogram("spillway_ingest_seconds", "Database time of one ingested batch.", ["stream"])
@@ -83,7 +94,7 @@ BREAKER_OPEN = Gauge(
     "spillway_breaker_open", "1 while a channel's circuit breaker is open.", ["channel"], registry=NOWHERE
 )
 CHANNEL_PAUSED = Gauge(
-    "spillway_channel_paused", "1 while a channel waits for somebody to resume it.", ["channel"], registry=NOWHERE
+    "spillway_channel_paused", "1 while a channel waits for somebody to resume it.", ["channel", "by"], registry=NOWHERE
 )
 OUTBOX_HELD = Gauge(
     "spillway_outbox_held",

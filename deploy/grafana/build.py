@@ -45,7 +45,7 @@ def quantiles(histogram: str, where: str = "") -> dict[str, str]:
 
 
 def lag(group: str) -> dict[str, str]:
-    return {"{{topic}}": gauge("spillway_consumer_lag_seconds", "topic", f'group=~"{group}"')}
+    return {"{{topic}}": gauge("spillway_consumer_lag_seconds", "topic", f'group=~".*{group}"')}  # KAFKA_TOPIC_PREFIX
 
 
 def letters_open(source: str) -> dict[str, str]:
@@ -64,6 +64,7 @@ class Panel:
     page: str
     queries: Mapping[str, str]
     kind: Literal["graph", "number"] = "graph"
+    least: float | None = 0  # None: it may be negative
     most: float | None = None  # 1 for parts of a whole
 
 
@@ -109,7 +110,7 @@ MAIL = Board("spillway-mail", "E-mail delivery", "Whether mail leaves, how fast,
     Panel("Send rate, by event", "ops", "Mails that the provider accepted, by the event that promised them.",
           MESSAGES, {"{{event_type}}": per_second("spillway_delivery_total", f'{BY_CHANNEL}, outcome="sent"', "event_type")}),
     Panel("Success rate", "percentunit", "Accepted tries of all tries, less those that the provider put off (429). Below 90 % for five minutes: alert SpillwaySendsFailing.",
-          CHANNELS, {"accepted": f'sum(rate(spillway_delivery_total{{{BY_CHANNEL}, outcome="sent"}}[$__rate_interval]))'
+          CHANNELS, {"accepted": f'(sum(rate(spillway_delivery_total{{{BY_CHANNEL}, outcome="sent"}}[$__rate_interval])) or vector(0))'
                      f" / sum(rate(spillway_delivery_total{{{TRIED}}}[$__rate_interval]))"}, most=1),
     Panel("Send latency", "s", "One call of the channel, from the request to the provider's answer.",
           CHANNELS, quantiles("spillway_delivery_seconds", BY_CHANNEL)),
@@ -170,7 +171,7 @@ LEDGER = Board("spillway-ledger", "Ledger", "From stock events to movements.", [
     Panel("Lag", "s", "Seconds since track_inventory last read the topic to its end. Above 60: alert SpillwayIngestLag.",
           POSITIONS, lag("buffer-track")),
     Panel("Records behind", "short", "Between the position of track_inventory and the end of the log, all partitions of a topic.",
-          POSITIONS, {"{{topic}}": 'sum by (topic) (max by (topic, partition) (spillway_consumer_lag_records{group="buffer-track"}))'}),
+          POSITIONS, {"{{topic}}": 'sum by (topic) (max by (topic, partition) (spillway_consumer_lag_records{group=~".*buffer-track"}))'}),
     Panel("Database time of a batch of records", "s", "What one batch of movements costs.",
           "buffer/inventorystock/", quantiles("spillway_ingest_seconds", 'stream="ledger"')),
     Panel("Dead letters", "short", "Records that moved no stock. Ten minutes above 0: alert SpillwayDeadLettersOpen.",
@@ -236,7 +237,7 @@ PLATFORM = Board("spillway-platform", "Platform", "Workers, Kafka, leases and pa
     Panel("Read replica", "s", "How far it is behind, by the newest report of a worker in it. Above REPLICA_MAX_LAG_SECONDS the primary answers. 0 without one.",
           WORKERS, {"behind": gauge("spillway_replica_lag_seconds")}),
     Panel("Clocks", "s", "How far a machine's clock is ahead of the database's. More than 2 s, or less than -2 s: alert SpillwayClockOff.",
-          WORKERS, {"{{instance}}": gauge("spillway_clock_ahead_seconds", "instance")}),
+          WORKERS, {"{{instance}}": gauge("spillway_clock_ahead_seconds", "instance")}, least=None),
     Panel("Notices to people", "ops", "By what the try came to; unsure: it may have arrived.",
           "outbox/subscription/", {"{{outcome}}": per_second("spillway_notices_total", by="outcome")}),
     Panel("Notices that wait", "s", "Age of the oldest that should have gone. Alerts SpillwayNoticesUnsent and SpillwayNotifierMissing.",
@@ -282,7 +283,9 @@ def panel_of(panel: Panel) -> timeseries.Panel | stat.Panel:
         made = timeseries.Panel().fill_opacity(10).legend(legend).tooltip(tooltip)
     link = dashboard.DashboardLink("Open in the admin").type(DashboardLinkType.LINK)
     made.title(panel.title).description(panel.about).unit(panel.unit).datasource(SOURCE).span(WIDTH).height(HEIGHT)
-    made.min(0).no_value("none").links([link.url(f"${{admin:raw}}/{panel.page}").target_blank(True)])
+    made.no_value("none").links([link.url(f"${{admin:raw}}/{panel.page}").target_blank(True)])
+    if panel.least is not None:
+        made.min(panel.least)
     if panel.most is not None:
         made.max(panel.most)
     for number, (name, query) in enumerate(panel.queries.items()):

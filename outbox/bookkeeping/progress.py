@@ -185,7 +185,8 @@ def gauges(progress: Progress) -> Iterator[Reading]:
     """The same numbers for /metrics."""
     for row in progress.rows:
         labels = {"group": row.group, "topic": row.topic, "partition": str(row.partition)}
-        yield Reading(metrics.CONSUMER_LAG_RECORDS, lag_of(row, progress.now) or 0, labels)
+        if (behind := lag_of(row, progress.now)) is not None:
+            yield Reading(metrics.CONSUMER_LAG_RECORDS, behind, labels)
         yield Reading(metrics.PARTITION_STOPPED, bool(row.alarm), labels)
         if row.caught_up_at:
             seconds = max(0.0, (progress.now - row.caught_up_at).total_seconds())

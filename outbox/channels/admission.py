@@ -70,9 +70,9 @@ def note_outcomes(channel: str, outcomes: Sequence[Outcome], now: datetime) -> b
     """
     run = outages_at_end(outcomes)
     # Asked first: there is nearly never anything to close, and the ORM takes longer to build an UPDATE.
-    if run < len(outcomes) and _ailing(channel=channel):
-        if ChannelState.objects.named(channel).ailing().close_breaker(now):
-            log_committed("channel_answers", channel=channel)
+    ailing = run < len(outcomes) and _ailing(channel=channel)
+    if ailing and ChannelState.objects.named(channel).ailing().close_breaker(now):
+        log_committed("channel_answers", channel=channel)
     if not run:
         return False
     rows = ChannelState.objects.named(channel)

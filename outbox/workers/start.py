@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
+from typing import get_args
 
 from django.apps import apps
 from django.conf import settings
@@ -13,13 +14,15 @@ from django.db import connection
 
 from config.database.clock import database_now
 from config.environment.env import BadSetting
+from config.flows import event_labels
 from config.kafka.consumer import consumer_of
 from config.kafka.consumer.writer import parallel_writers
 from config.processes import worker as loop
+from config.telemetry import metrics
 from config.telemetry.activity import activity
 from outbox.bookkeeping.leases import Claimable, recover
 from outbox.channels import admission
-from outbox.channels.handlers import MessageHandler, handlers, misfit
+from outbox.channels.handlers import Kind, MessageHandler, handlers, misfit
 from outbox.delivery.overdue import rescue
 from outbox.intake.handler import Intake
 from outbox.letters.burial import AlarmedWatermarks
@@ -44,6 +47,7 @@ def relay(
     """Relay the named channels (default all) until `stop`, in a thread each: a slow one does not delay the others."""
     chosen = _chosen(names)
     admission.ensure([handler.name for handler in chosen])
+    _begin_counting(chosen, "poll")
     activity.hold("relay", [handler.name for handler in chosen], "messages")
 
     def run(handler: MessageHandler) -> None:
@@ -88,11 +92,18 @@ def _chosen(names: Sequence[str] | None) -> list[MessageHandler]:
     return chosen
 
 
+def _begin_counting(chosen: Sequence[MessageHandler], path: str) -> None:
+    metrics.from_zero(metrics.OUTBOX_CLAIMS, [path])
+    metrics.from_zero(metrics.DELIVERIES, [handler.name for handler in chosen], event_labels(), get_args(Kind))
+
+
 def listen(
     stop: threading.Event, *, accept_reset: bool = False, once: bool = False, until_idle: float | None = None
 ) -> None:
     """Read the CDC topic until `stop`; claimed messages are then delivered or released."""
-    admission.ensure([handler.name for handler in _chosen(None)])
+    chosen = _chosen(None)
+    admission.ensure([handler.name for handler in chosen])
+    _begin_counting(chosen, "cdc")
     handler = Listen(stop)
     try:
         positions = AlarmedWatermarks(handler.source)

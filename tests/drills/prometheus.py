@@ -39,7 +39,7 @@ def hurried(rules: str, times: int) -> str:
         return lambda match: f"{match[1]}{max(least, int(match[2]) * UNITS[match[3]] // times)}s"
 
     waits = re.sub(r"^( +for: )(\d+)([smh])$", shorter(1), rules, flags=re.MULTILINE)
-    return re.sub(r"(\[| offset )(\d+)([smh])", shorter(WINDOW), waits)
+    return re.sub(r"(\[)(\d+)([smh])", shorter(WINDOW), waits)
 
 
 class Prometheus:

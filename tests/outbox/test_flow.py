@@ -9,6 +9,7 @@ import pytest
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.fields import uuid7, uuid7_milliseconds
+from config.telemetry import metrics
 from outbox.bookkeeping.models import Watermark
 from outbox.channels import admission
 from outbox.delivery import levers
@@ -125,10 +126,27 @@ def test_gauges_say_what_waits(traffic, settings):
     assert gauges()["spillway_cdc_lag_seconds"] == 0
 
 
-def test_a_paused_channel_is_a_gauge(traffic):
-    assert gauges()["spillway_channel_paused"] == 0
-    admission.pause("memory", ANN, "moving house")
-    assert gauges()["spillway_channel_paused"] == 1
+@pytest.mark.parametrize(("operator", "by"), [(ANN, "person"), (admission.ITSELF, "spillway")])
+def test_a_paused_channel_is_a_gauge_that_says_who_paused_it(traffic, operator, by):
+    def paused():
+        readings = [one for one in Outbox().gauges(database_now()) if one.gauge is metrics.CHANNEL_PAUSED]
+        return {one.labels["by"]: one.value for one in readings if one.labels["channel"] == "memory"}
+
+    assert paused() == {"person": 0, "spillway": 0}
+    admission.pause("memory", operator, "moving house")
+    assert paused() == {"person": 0, "spillway": 0} | {by: 1}
+
+
+@pytest.mark.parametrize(("end", "behind"), [(9, 4), (5, None)])
+def test_what_waits_is_no_gauge_where_nobody_knows_it(traffic, settings, end, behind):
+    """A position of a worker that has been silent for an hour."""
+    watermark = Watermark.objects.create(
+        group=change_capture.CDC_GROUP, topic=settings.OUTBOX_CDC_TOPIC, partition=0, next_offset=5, end_offset=end,
+        updated_at=database_now() - timedelta(hours=1),
+    )  # fmt: skip
+    assert gauges().get("spillway_consumer_lag_records") == behind
+    Watermark.objects.filter(pk=watermark.pk).update(updated_at=database_now(), caught_up_at=database_now())
+    assert gauges()["spillway_consumer_lag_records"] == (behind or 0)
 
 
 def test_an_uncertain_message_is_held_once_its_time_is_over(traffic):

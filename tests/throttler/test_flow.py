@@ -156,7 +156,7 @@ def test_gauges_say_backlog_age_life_lag_and_letters(worked):
     assert found[(metrics.THROTTLER_OWNER_STARTS, "two")] == 2
     assert (metrics.THROTTLER_OWNER_STARTS, "one") not in found
     assert found[(metrics.LETTERS_OPEN, "throttler")] == 1
-    assert found[(metrics.CONSUMER_LAG_RECORDS, "throttler", "notifications-in", "0")] == 0
+    assert (metrics.CONSUMER_LAG_RECORDS, "throttler", "notifications-in", "0") not in found  # nobody has measured it
 
 
 def test_a_picture_takes_as_many_queries_for_many_lanes_as_for_few(worked, django_assert_max_num_queries):

@@ -113,6 +113,7 @@ class PartitionOwner:
         self._round = OwnerRound(context)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="throttler-owner", daemon=True)
+        metrics.from_zero(metrics.THROTTLER_TRANSACTIONS, ["committed", "refused", "unknown"])
 
     def start(self) -> None:
         self._thread.start()

@@ -14,10 +14,12 @@ from buffer.verify import checks, payload_checks
 from config.database.clock import database_now
 from config.database.upsert import uuid_text
 from config.kafka import Failed, Refused
+from config.telemetry import metrics
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
 from outbox.workers.start import recover_claims
 from tests.conftest import order
+from tests.exported import exported
 
 pytestmark = pytest.mark.django_db
 STREAM = "transfer-requests"
@@ -32,6 +34,12 @@ def _everything_adds_up(db):
 @pytest.fixture
 def flusher(stream, producer):
     return Flusher([stream], producer)
+
+
+def test_a_batch_is_counted_from_zero(stream, producer):
+    metrics.PUBLISHED.clear()
+    Flusher([stream], producer)
+    assert exported(metrics.PUBLISHED) == dict.fromkeys([(STREAM, kind) for kind in ("sent", "failed", "refused")], 0)
 
 
 def urge(**where) -> None:

@@ -81,7 +81,7 @@ def test_what_stands_in_the_payload_arrives():
 
 
 def test_a_header_kept_from_another_mail_is_the_same_on_the_wire(monkeypatch):
-    senders = ["shop@example.com", "Bücher <shop@example.com>", '"Shop, ' + 'x' * 90 + '" <shop@example.com>']
+    senders = ["shop@example.com", "Bücher <shop@example.com>", '"Shop, ' + "x" * 90 + '" <shop@example.com>']
     links = ["<https://example.com/u>", f"<https://example.com/{'u' * 200}>, <mailto:u@example.com>"]
     mails = [
         Mail("ada@example.com", sender, f"{subject} {number}", "Text\n", "<p>Ümlaut</p>\n", {"List-Unsubscribe": link, name: "1"})

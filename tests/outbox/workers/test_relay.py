@@ -4,6 +4,7 @@ import threading
 import time
 import uuid
 from datetime import timedelta
+from typing import get_args
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -13,14 +14,16 @@ from config.database.clock import database_now
 from config.fields import uuid7_milliseconds
 from config.kafka import topic_name
 from config.processes import worker as loop
+from config.telemetry import metrics
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels import admission, handlers
-from outbox.channels.handlers import handlers_fit_the_lease
+from outbox.channels.handlers import Kind, handlers_fit_the_lease
 from outbox.models import ChannelState, OutboxMessage
 from outbox.tasks import relay_outbox
 from outbox.workers import change_capture
 from outbox.workers.relay import Relay
 from outbox.workers.start import relay
+from tests.exported import exported
 from tests.outbox.scripted import message, promise, states
 
 ALONE = pytest.mark.django_db(transaction=True)
@@ -120,8 +123,15 @@ def test_the_lag_of_cdc_is_the_age_of_what_it_has_not_brought(memory):
 def test_once_sends_what_is_due_and_ends(memory):
     for n in range(5):
         promise(f"order:{n}")
+    metrics.DELIVERIES.clear()
+    metrics.OUTBOX_CLAIMS.clear()
     relay(None, threading.Event(), once=True)
     assert states() == {"sent": 5}
+    tries = exported(metrics.DELIVERIES, channel="memory")
+    assert {outcome for _, _, outcome in tries} == set(get_args(Kind))
+    assert {event_type for _, event_type, _ in tries} >= {"order.paid", "other"}
+    assert sorted(tries.values())[-2:] == [0, 5]  # Prometheus sees the five from 0 on
+    assert exported(metrics.OUTBOX_CLAIMS) == {("poll",): 5}
 
 
 @db

@@ -8,6 +8,8 @@ import pytest
 
 from config.kafka import client
 from config.kafka.transaction import RefusedByGroup, Unknown
+from config.telemetry import metrics
+from tests.exported import exported
 from tests.throttler.worker.bench import Bench
 from throttler.lanes.state import lane_of, lane_record_from
 from throttler.worker.consumer_backend import OwnerBackend, RestoredPlacing
@@ -17,6 +19,12 @@ from throttler.worker.owner import partitions_dropped
 @pytest.fixture
 def bench(settings):
     return Bench(settings)
+
+
+def test_a_transaction_is_counted_from_zero(settings):
+    metrics.THROTTLER_TRANSACTIONS.clear()
+    Bench(settings)
+    assert exported(metrics.THROTTLER_TRANSACTIONS) == {("committed",): 0, ("refused",): 0, ("unknown",): 0}
 
 
 def test_rows_are_not_read_before_they_are_stored(bench):
