@@ -124,11 +124,18 @@ def trace_id_of(text: str) -> str:
     return match[1] if match else ""
 
 
-def in_trace(trace_id: str) -> Q:
-    """Rows whose `traceparent` belongs to this trace, found by an index over it; none, where it is no trace id."""
-    begin = f"00-{trace_id.lower()}-"
-    if not TRACE_ID.fullmatch(trace_id.lower()):
+def trace_id_in(text: str) -> str:
+    """The trace id that a person looks for by itself or by a whole traceparent; empty where it is neither."""
+    word = text.strip().lower()
+    return word if TRACE_ID.fullmatch(word) else trace_id_of(word)
+
+
+def in_trace(text: str) -> Q:
+    """Rows whose `traceparent` belongs to the trace in `text`, found by an index over it; none, where there is none."""
+    trace_id = trace_id_in(text)
+    if not trace_id:
         return Q(pk__in=[])
+    begin = f"00-{trace_id}-"
     # Behind the last hexadecimal digit in every collation; signs stand before digits in some.
     return Q(traceparent__gt=begin, traceparent__lt=f"{begin}g")
 

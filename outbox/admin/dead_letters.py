@@ -27,7 +27,7 @@ from config.fields import is_uuid
 from config.flows import flows, letters_of, mask_of, source_in_words
 from config.kafka.records import shown_headers
 from config.telemetry.redaction import DOTS, masked_error
-from config.telemetry.tracing import TRACE_ID
+from config.telemetry.tracing import trace_id_in
 from outbox.admin.edit_form import Editing, state_of
 from outbox.admin.groups.filters import AT_WORK, FlowOfLetter
 from outbox.admin.groups.levers import of_filter
@@ -242,7 +242,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
         keys = {key, *(about for flow in flows() for about in flow.letters_about(key))}
         letters = list(rows.filter(business_key__in=sorted(keys))[:MOST_FOUND])
         letters = letters or list(rows.filter(correlation_id=key)[:MOST_FOUND])
-        if not letters and TRACE_ID.fullmatch(trace_id := key.lower()):
+        if not letters and (trace_id := trace_id_in(key)):
             letters = list(rows.filter(trace_id=trace_id)[:MOST_FOUND])
         return letters or (list(rows.filter(pk=key)) if is_uuid(key) else [])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -145,7 +146,11 @@ def _traced(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]:
     if len(chunk) > 1:
         links = (message.traceparent for message in chunk[:MOST_LINKS])
         with tracing.span(name, "", links=links, kind="consumer", messages=len(chunk)):
-            return _guarded(handler, chunk)
+            outcomes = _guarded(handler, chunk)
+            if failed := Counter(outcome.kind for outcome in outcomes if not outcome.ok):
+                tracing.note(failed=failed.total())
+                tracing.fail(failed.most_common(1)[0][0])
+            return outcomes
     with tracing.span(name, first.traceparent, kind="consumer", message_id=first.id.hex, attempt=first.attempts):
         outcomes = _guarded(handler, chunk)
         tracing.note(outcome=outcomes[0].kind)

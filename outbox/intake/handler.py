@@ -19,7 +19,7 @@ from config.gate import InvalidRecord
 from config.kafka import Mark, Record, RecordBatch, Tally, topic_name
 from config.kafka.consumer.writer import Replayable
 from config.kafka.positions import TopicPartition
-from config.telemetry import metrics
+from config.telemetry import metrics, tracing
 from config.telemetry.logs import log_committed
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
@@ -152,7 +152,7 @@ class Intake(LetterHandler, Replayable):
     def _message(self, promise: Promise, message_id: UUID, batch: RecordBatch, now: datetime) -> OutboxMessage:
         record = promise.record
         content = {"channel": promise.channel, "event_type": promise.event_type, "aggregate": promise.aggregate}
-        trace = {"traceparent": header_of(record, "traceparent")[:55]}
+        trace = {"traceparent": tracing.traceparent_in(record.headers)}
         trace["correlation_id"] = header_of(record, "correlation_id")[:100]
         times = {"created_at": now, "available_at": now, "expires_at": _expiry(promise, batch, now)}
         row = OutboxMessage(id=message_id, payload=promise.text, **content, **trace, **times)

@@ -9,7 +9,7 @@ from config.kafka import Record, topic_name
 from config.kafka.client import GroupMetadata
 from config.kafka.positions import TopicPartition
 from config.kafka.records import Header
-from config.kafka.transaction import Verdict
+from config.kafka.transaction import Committed, Verdict
 from config.telemetry import tracing
 from throttler.engine.admission import Decisions, Decoded, unpacked
 from throttler.engine.partition import OwnedPartition
@@ -52,11 +52,17 @@ class OutputTransaction:
     ) -> Verdict:  # fmt: skip
         """Send all of it in one transaction; returns the producer's verdict. `parts`: those whose offset moves on."""
         live, drained = len(decisions.live), len(decisions.drained)
-        with tracing.span("throttle", "", links=_traces(decisions), kind="producer", live=live, drained=drained):
+        gone = len(decisions.expired) + len(decisions.overdue)
+        with tracing.span(
+            "throttle", "", links=_traces(decisions), kind="producer", live=live, drained=drained, expired=gone
+        ):
             self.producer.begin()
             self._send_messages(decisions)
             self._send_changelog(decisions.changed, parts, forgotten, began_us)
-            return self.producer.commit({(self.input, part.number): part.position for part in parts}, metadata)
+            verdict = self.producer.commit({(self.input, part.number): part.position for part in parts}, metadata)
+            if not isinstance(verdict, Committed):
+                tracing.fail(type(verdict).__name__)
+            return verdict
 
     @staticmethod
     def sent_as(index: int, decisions: Decisions) -> Record | OverflowRow | None:
@@ -116,9 +122,10 @@ class OutputTransaction:
 
 
 def _traces(decisions: Decisions) -> Iterator[str]:
-    """Of what leaves, live and from the store; headers of rows are unpacked only where they hold one."""
-    yield from (tracing.traceparent_in(decoded.record.headers) for decoded in decisions.live)
-    for _part, row in decisions.drained:
+    """Of what leaves, as it came and from the store; headers of rows are unpacked only where they hold one."""
+    records = (*decisions.live, *(decoded for decoded, _ in (*decisions.expired, *decisions.forwarded)))
+    yield from (tracing.traceparent_in(decoded.record.headers) for decoded in records)
+    for row in (*(row for _part, row in decisions.drained), *(row for _part, row, _reason in decisions.overdue)):
         if b"traceparent" in row.headers:
             yield tracing.traceparent_in(unpacked(row.headers))
 

@@ -19,6 +19,7 @@ from config.database.clock import database_now
 from config.environment.mail import MailServer
 from config.kafka import RecordBatch
 from config.kafka.consumer.writer import Writer
+from config.kafka.transaction import Unknown
 from config.telemetry import tracing
 from notifications.email_handler import EmailHandler
 from outbox.bookkeeping.watermarks import Watermarks
@@ -35,7 +36,7 @@ from tests.logged import lines
 from tests.notifications.conftest import _plain_http, caller, new_order  # noqa: F401 (fixtures)
 from tests.notifications.smtp_sink import Sink
 from tests.outbox.conftest import install, memory  # noqa: F401 (fixtures)
-from tests.outbox.scripted import Scripted, promise
+from tests.outbox.scripted import SENT, UNREACHABLE, Scripted, promise
 from tests.outbox.workers.test_listen import batch, finish, hear, hint, listen  # noqa: F401 (a fixture)
 from tests.throttler.engine.test_transaction import Recorder, record, send
 from tests.tree import arrows, code
@@ -130,6 +131,17 @@ def test_a_call_with_many_messages_links_to_each_trace_once(traces, install, set
     assert traces.one("nobody's").links == []
 
 
+def test_a_call_of_many_messages_that_fails_is_an_error(traces, install):  # noqa: F811
+    handler = install(Scripted(acknowledges="batch"))
+    handler.answers = [SENT, UNREACHABLE, UNREACHABLE]
+    ensure([handler.name])
+    for number in range(3):
+        promise(f"order:{number}")
+    deliver(claim(handler, "poll", 200), handler, threading.Event())
+    delivery = traces.one("deliver memory")
+    assert (delivery.failed, delivery.about["failed"]) == ("unreachable", "2")
+
+
 def test_a_batch_is_a_span_that_links_to_its_orders(traces, ingest, records, producer, stream, client):
     """From a transfer request to its batch and to its letter, on the way and in the console's search."""
     trace = "5" * 32
@@ -156,6 +168,8 @@ def test_a_batch_is_a_span_that_links_to_its_orders(traces, ingest, records, pro
     letter = DeadLetter.objects.get()
     pages = [admin_page(row) for row in (BufferedEvent.objects.get(order_id="A1"), batch, letter)]
     hits = client.get("/admin/find/", {"q": trace}).content.decode()
+    assert all(page in hits for page in pages)
+    hits = client.get("/admin/find/", {"q": f" {parents[0]} "}).content.decode()
     assert all(page in hits for page in pages)
     assert client.get("/admin/find/", {"q": cut.trace}).headers["Location"] == pages[1]
     assert trace in client.get(pages[0]).content.decode()
@@ -198,9 +212,15 @@ def test_the_throttlers_transaction_links_to_what_leaves_live_and_from_the_store
     out = send(Recorder(), owned, records)  # at 1/s the first one goes live, the others wait in the store
     drained = Decisions(drained=[(owned, row) for _decoded, row in out.rows[:1]])
     send(Recorder(), owned, [], decisions=drained)
-    live, late = traces.named("throttle")
+    over = Decisions(overdue=[(owned, row, "expired") for _decoded, row in out.rows[1:2]])
+    refusing = Recorder()
+    refusing.verdict = Unknown("no answer")
+    send(refusing, owned, [], decisions=over)
+    live, late, gone = traces.named("throttle")
     assert (live.links, live.about["live"]) == ([(parents[0][3:35], parents[0][36:52])], "1")
     assert (late.links, late.about["drained"]) == ([(parents[1][3:35], parents[1][36:52])], "1")
+    assert (gone.links, gone.about["expired"]) == ([(parents[2][3:35], parents[2][36:52])], "1")
+    assert (live.failed, late.failed, gone.failed) == ("", "", "Unknown")
 
 
 def test_a_sampler_decides_where_a_trace_begins_and_a_parent_for_those_below(traces):

@@ -12,6 +12,7 @@ from notifications.mail.content import decode
 from outbox.intake.handler import Intake
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import IdempotencyKey, OutboxMessage
+from tests.logged import lines
 from tests.outbox.intake.conftest import MAIL, counted, envelope, outcomes, reasons, record, stored, write
 
 pytestmark = pytest.mark.django_db
@@ -19,14 +20,22 @@ DAY = timedelta(days=1)
 
 
 def test_a_promise_becomes_a_message_that_waits_to_be_sent():
-    taken = write(record(envelope(), headers=[("correlation_id", b"c-1"), ("traceparent", b"00-1-2-01")]))
+    trace = f"00-{7:032x}-{8:016x}-01"
+    taken = write(record(envelope(), headers=[("correlation_id", b"c-1"), ("traceparent", trace.encode())]))
     assert outcomes(taken) == {"stored": 1, "repeated": 0, "parked": 0}
     (message,) = stored()
     about = (message.channel, message.event_type, message.aggregate, message.state, message.attempts)
     assert about == ("email", "invoice.issued", "invoice:I-1", "pending", 0)
-    assert (message.correlation_id, message.traceparent) == ("c-1", "00-1-2-01")
+    assert (message.correlation_id, message.traceparent) == ("c-1", trace)
     assert message.times_revived == message.times_uncertain == 0
     assert IdempotencyKey.objects.get().message_id == message.pk
+
+
+def test_what_is_no_traceparent_is_no_trace(caplog):
+    with caplog.at_level("INFO"):
+        write(record(envelope(), headers=[("traceparent", b"Bearer sk_live_0123456789 of Ada Lovelace, a secret")]))
+    assert stored()[0].traceparent == ""
+    assert "Lovelace" not in str(lines(caplog))
 
 
 def test_what_a_service_leaves_out_of_a_mail_is_filled_in(settings):

@@ -7,6 +7,7 @@ import pytest
 
 from config.kafka import Replayed
 from config.kafka.client import MAX_REQUEST_BYTES
+from config.kafka.transaction import Committed
 from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.admission import Decider, Decisions, decode, packed, row_of, unpacked
 from throttler.engine.partition import OwnedPartition
@@ -35,6 +36,7 @@ class Recorder:
 
     def __init__(self):
         self.sent, self.offsets, self.begun = defaultdict(list), None, 0
+        self.verdict = Committed()
 
     def begin(self):
         self.begun += 1
@@ -44,7 +46,7 @@ class Recorder:
 
     def commit(self, offsets, metadata):
         self.offsets, self.metadata = offsets, metadata
-        return "committed"
+        return self.verdict
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def send(producer, part, records, right=3, now=NOW, decisions=None):
     out = decisions or Decisions()
     for one in records:
         decider.decide(part, decode(one, gate(), "t"), now, out)
-    assert OutputTransaction(producer).run(out, [part], [(part, "gone")], "metadata") == "committed"
+    assert OutputTransaction(producer).run(out, [part], [(part, "gone")], "metadata") == producer.verdict
     return out
 
 
