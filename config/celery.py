@@ -3,13 +3,30 @@
 import os
 
 from celery import Celery
-from celery.signals import beat_init, task_prerun, worker_process_init, worker_process_shutdown
+from celery.signals import (
+    beat_init,
+    before_task_publish,
+    heartbeat_sent,
+    task_prerun,
+    worker_process_init,
+    worker_process_shutdown,
+)
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-app = Celery("spillway")
+app = Celery("spillway", amqp="config.processes.progress:Transport")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+
+@heartbeat_sent.connect  # by the worker's own loop, every other second, also while its child runs a long job
+@beat_init.connect
+@before_task_publish.connect  # by beat, every minute, before it asks the broker
+def process_gets_on(**_: object) -> None:
+    """Tell a probe so."""
+    from config.processes import progress
+
+    progress.touch()
 
 
 @beat_init.connect

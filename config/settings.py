@@ -243,8 +243,10 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TIMEZONE = "UTC"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # for ever: after the hundredth, in the first hour, the worker would end
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_METRICS_PORT = env.integer("CELERY_METRICS_PORT", 0, most=65535)
+CELERY_ALIVE_FILE = env.text("CELERY_ALIVE_FILE", "")
 CELERY_BEAT_SCHEDULE_FILENAME = env.text("CELERY_BEAT_SCHEDULE", str(BASE_DIR / "var" / "beat-schedule"))
 DAILY = {"schedule": crontab(hour="3", minute="10"), "options": {"expires": 3600}}
 EVERY_MINUTE = {"schedule": 60.0, "options": {"expires": 60}}
