@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from config.telemetry.activity import HANGS
 from tests.docs.test_deployment import OPTIONAL, commands
 from tests.docs.test_docs_complete import catalogue, exposed, variables
 from tests.tree import ROOT, read
@@ -114,7 +116,7 @@ def test_everything_that_has_to_run_runs_and_every_command_exists(overlay):
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_every_name_in_the_environment_is_a_setting(overlay):
-    known = {name for name, _default in variables()} | {"POD_NAME", "PROMETHEUS_MULTIPROC_DIR"}
+    known = {name for name, _default in variables()} | {"POD_NAME", "POD_IP", "HOSTS", "PROMETHEUS_MULTIPROC_DIR"}
     (config,) = of_kind(overlay, "ConfigMap")
     given = set(config["data"])
     for pod in pods(overlay).values():
@@ -175,8 +177,61 @@ def test_what_scales_is_given_no_number_and_no_more_than_there_are_partitions():
         assert target["kind"] == one["spec"]["scaleTargetRef"].get("kind", "Deployment")
         assert "replicas" not in target["spec"]
         assert 1 < one["spec"]["minReplicaCount"] <= one["spec"]["maxReplicaCount"] <= partitions
-        (metric,) = re.findall(r"spillway_\w+", one["spec"]["triggers"][0]["metadata"]["query"])
-        assert metric in names
+        query = one["spec"]["triggers"][0]["metadata"]["query"]
+        read_metrics = re.findall(r"spillway_\w+", query)
+        assert set(read_metrics) <= names
+        assert query.count('{namespace="spillway"') == len(read_metrics), "what another installation counts is not ours"
+
+
+# What Prometheus has read of each of three pods of web, and the seconds that KEDA is told; told nothing, it stays at the minimum.
+STOPPED = 'spillway_partition_stopped{namespace="spillway",group="buffer-ingest",topic="events",partition="1"}'
+CASES = [
+    ("ingest", {}, 900),
+    ("ingest", {STOPPED: 0}, 900),
+    ("ingest", {STOPPED: 1}, 3),
+    ("relay", {}, 600),
+    ("relay", {'spillway_channel_paused{namespace="spillway",channel="email",by=""}': 0}, 600),
+    ("relay", {'spillway_channel_paused{namespace="spillway",channel="email",by="ann"}': 1}, None),
+    ("relay", {'spillway_breaker_open{namespace="spillway",channel="email"}': 1}, None),
+    ("relay", {'spillway_breaker_open{namespace="other",channel="email"}': 1}, 600),
+]
+
+
+def test_nothing_scales_for_what_waits_for_people_or_for_the_other_side(tmp_path):
+    program = os.environ.get("PROMTOOL") or shutil.which("promtool")
+    if not program:
+        pytest.skip("promtool is not installed")
+    queries = {
+        one["metadata"]["name"]: one["spec"]["triggers"][0]["metadata"]["query"]
+        for one in of_kind("large", "ScaledObject")
+    }
+    lag = 'spillway_consumer_lag_seconds{{namespace="{}",group="buffer-ingest",topic="events",partition="{}"}}'
+    waiting = {
+        lag.format("spillway", 0): 3, lag.format("spillway", 1): 900, lag.format("other", 0): 5000,
+        'spillway_outbox_oldest_pending_seconds{namespace="spillway"}': 600,
+        'spillway_outbox_oldest_pending_seconds{namespace="other"}': 7000,
+    }  # fmt: skip
+    tests = [
+        {
+            "input_series": [
+                {"series": series.replace("{", f'{{instance="web-{pod}",'), "values": str(value)}
+                for series, value in (waiting | shown).items()
+                for pod in (1, 2, 3)
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": queries[name], "eval_time": "0m",
+                    "exp_samples": [] if asked is None else [{"labels": "{}", "value": asked}],
+                }
+            ],
+        }
+        for name, shown, asked in CASES
+    ]  # fmt: skip
+    (tmp_path / "scaling.yml").write_text(yaml.safe_dump({"tests": tests}))
+    done = subprocess.run(
+        [program, "test", "rules", str(tmp_path / "scaling.yml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -185,3 +240,115 @@ def test_nobody_reaches_a_pod_but_who_is_named(overlay):
     assert policies["spillway"]["podSelector"] == {}, "every pod of the namespace"
     assert set(policies["spillway"]["policyTypes"]) == {"Ingress", "Egress"}
     assert all(rule["from"] for policy in policies.values() for rule in policy["ingress"])
+
+
+def test_pods_reach_the_ports_that_our_own_examples_name():
+    """PgBouncer's and the collector's among them."""
+    (pgbouncer,) = re.findall(
+        r"^listen_port = (\d+)", read(ROOT / "deploy" / "pgbouncer" / "pgbouncer.ini"), re.MULTILINE
+    )
+    (collector,) = re.findall(r"OTLP_ENDPOINT=http://\w+:(\d+)", read(ROOT / "docs" / "traces.md"))
+    (policy,) = (one for one in of_kind("small", "NetworkPolicy") if one["metadata"]["name"] == "spillway")
+    reached = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
+    assert {int(pgbouncer), int(collector), 2525} <= reached
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_migrate_runs_alone_with_all_that_it_needs(overlay):
+    commands = re.findall(r"^    (kubectl .+)$", read(FOLDER / "README.md").split("## A version")[1], re.MULTILINE)
+    assert [command.split()[1] for command in commands] == ["-n", "apply", "-n", "apply"]
+    assert "delete job migrate" in commands[0]
+    assert "condition=complete job/migrate" in commands[2]
+    ((label, value),) = re.findall(r"-l (\w+)=(\w+)", commands[1])
+    assert "-l " not in commands[3]
+    first = [one for one in objects(overlay) if one["metadata"].get("labels", {}).get(label) == value]
+    assert {(one["kind"], one["metadata"]["name"].split("-")[0]) for one in first} == {
+        ("ConfigMap", "spillway"), ("Job", "migrate"), ("NetworkPolicy", "spillway"),
+    }  # fmt: skip
+    job = pods(overlay)["migrate"]
+    assert "serviceAccountName" not in job
+    assert not any("persistentVolumeClaim" in volume for volume in job["volumes"])
+
+
+@pytest.mark.parametrize("address", ["10.0.0.7", "fd00::7"])
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_web_answers_probes_and_prometheus_by_the_address_of_its_pod(overlay, address, client, settings):
+    app = container(pods(overlay)["web"])
+    (config,) = of_kind(overlay, "ConfigMap")
+    given = {entry["name"]: entry for entry in app["env"]}
+    assert given["POD_IP"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert given["HOSTS"]["valueFrom"]["configMapKeyRef"] == {
+        "name": config["metadata"]["name"],
+        "key": "ALLOWED_HOSTS",
+    }
+    # In this order: Kubernetes knows only what stands before.
+    assert [name for name in given if name in ("POD_IP", "HOSTS", "ALLOWED_HOSTS")] == [
+        "POD_IP",
+        "HOSTS",
+        "ALLOWED_HOSTS",
+    ]
+    hosts = given["ALLOWED_HOSTS"]["value"].replace("$(POD_IP)", address)
+    settings.ALLOWED_HOSTS = hosts.replace("$(HOSTS)", config["data"]["ALLOWED_HOSTS"]).split(",")
+    port = app["ports"][0]["containerPort"]
+    place = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"  # as kubelet and Prometheus name it
+    probes = [app[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert all("httpHeaders" not in probe and "host" not in probe for probe in probes)
+    assert client.get("/healthz", headers={"host": place}).status_code == 200
+    assert client.get("/healthz", headers={"host": "spillway.example"}).status_code == 200
+    assert client.get("/healthz", headers={"host": "10.0.0.8:8000"}).status_code == 400
+
+
+def test_prometheus_reads_each_pod_by_itself():
+    written = re.findall(r"^    (.*)$", read(FOLDER / "README.md").split("## Prometheus")[1], re.MULTILINE)
+    jobs = yaml.safe_load("\n".join(written))
+    kept = {}
+    for job in jobs:
+        assert [discovery["role"] for discovery in job["kubernetes_sd_configs"]] == ["pod"]
+        keep, namespace = job["relabel_configs"]
+        assert (keep["action"], keep["source_labels"]) == ("keep", ["__meta_kubernetes_pod_container_port_name"])
+        assert namespace == {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"}
+        kept[job["job_name"]] = {
+            name
+            for name, pod in pods("large").items()
+            if keep["regex"] in {port["name"] for port in container(pod).get("ports", [])}
+        }
+    assert kept == {"spillway-web": {"web"}, "spillway-workers": set(pods("large")) - {"web", "beat", "migrate"}}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_web_goes_on_until_nobody_is_led_to_it(overlay):
+    pod = pods(overlay)["web"]
+    sleep, seconds = container(pod)["lifecycle"]["preStop"]["exec"]["command"]
+    assert (sleep, int(seconds) >= 5) == ("sleep", True)
+    assert pod["terminationGracePeriodSeconds"] >= int(seconds) + 30, "gunicorn finishes requests for 30 s"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_beat_and_celery_live_while_they_get_on(overlay, tmp_path):
+    """The probe reads a file, which is there and fresh, whatever the broker does."""
+    for name in ("beat", "celery"):
+        app = container(pods(overlay)[name])
+        (file,) = (entry["value"] for entry in app["env"] if entry["name"] == "CELERY_ALIVE_FILE")
+        assert any(file.startswith(f"{mount['mountPath']}/") for mount in app["volumeMounts"])
+        command = app["livenessProbe"]["exec"]["command"]
+        here = tmp_path / name
+
+        def answer(command=command, file=file, here=here):
+            text = [word.replace(file, str(here)) for word in command]
+            return subprocess.run(text, capture_output=True, check=False).returncode
+
+        assert answer() != 0
+        here.touch()
+        assert answer() == 0
+        ago = time.time() - HANGS.total_seconds() - 120
+        os.utime(here, (ago, ago))
+        assert answer() != 0
+
+
+def test_whatever_has_several_pods_is_spread_over_nodes():
+    several = {one["spec"]["scaleTargetRef"]["name"] for one in of_kind("large", "ScaledObject")}
+    workloads = list(of_kind("large", "Deployment", "StatefulSet"))
+    several |= {one["metadata"]["name"] for one in workloads if one["spec"].get("replicas", 1) > 1}
+    assert {"web", "replay", "throttler"} <= several
+    spread = {name for name, pod in pods("large").items() if pod.get("topologySpreadConstraints")}
+    assert spread == several
