@@ -30,6 +30,7 @@ from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column, numb
 from config.fields import is_uuid
 from config.flows import mask_of
 from config.kafka import topic_name
+from config.telemetry.tracing import trace_id_in
 from outbox.audit_log.reveal import Revealing
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter
@@ -203,6 +204,7 @@ class BatchAdmin(Revealing, ReadOnlyAdmin):
     def find(self, key: str) -> Iterable[Batch]:
         """By its id, which is also its trace, or by the trace of an order that it carries."""
         rows = Batch.objects.defer("payload", "headers", "event_ids")
+        key = trace_id_in(key) or key
         carrying = BufferedEvent.objects.of_trace(key).values_list("batch_id", flat=True)[:MOST_FOUND]
         return list(rows.filter(pk__in={key, *carrying})) if is_uuid(key) else []
 
