@@ -17,7 +17,7 @@ from config.database.clock import database_now
 from config.database.transactions import Remedy, remedy_for
 from config.kafka import Replayed, topic_name
 from config.redelivery import Effect, Judgement, Refusal
-from config.telemetry.logs import RowIds, log, log_committed
+from config.telemetry.logs import RowIds, log_committed
 from config.telemetry.redaction import said, trace_of
 from outbox.bookkeeping import counters
 from outbox.letters.burial import Letter, bury
@@ -53,8 +53,8 @@ def set_aside(stream: Stream, bucket: int, event: Claimed, error: BaseException)
         if not bury([_letter(stream, order, error)], topic_name(GROUP), now):
             raise RuntimeError(f"order {event.id} was set aside without a letter")
         counters.add({(stream.name, "flush", "open"): -1, (stream.name, "flush", "discarded"): 1}, now)
-    why = str(error).strip()
-    log.error("order_set_aside", stream=stream.name, order_id=event.order_id, location=event.location_id, error=why)
+        about = {"order_id": event.order_id, "location": event.location_id, "error": str(error).strip()}
+        log_committed("order_set_aside", "error", stream=stream.name, **about)
     return True
 
 

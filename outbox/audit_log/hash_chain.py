@@ -12,7 +12,7 @@ from typing import Any
 from django.db import IntegrityError, OperationalError, transaction
 
 from config.database.transactions import Remedy, is_duplicate, remedy_for
-from config.telemetry.logs import log
+from config.telemetry.logs import log_committed
 from outbox.audit_log.models import ActionSeal, OperatorAction
 
 GENESIS = "0" * 64  # the hash before the first seal
@@ -76,7 +76,7 @@ def _seal(now: datetime, limit: int, thorough: bool) -> int:
         seals.append(ActionSeal(**columns, hash=before, floor=floor))
     ActionSeal.objects.bulk_create(seals, batch_size=500)
     # A copy of the head that nobody with rights on the database can change.
-    log.info("actions_sealed", actions=len(seals), number=seals[-1].number, hash=before)
+    log_committed("actions_sealed", actions=len(seals), number=seals[-1].number, hash=before)
     return len(seals)
 
 

@@ -17,6 +17,7 @@ class Event:
     levels: set[str] = field(default_factory=set)
     fields: set[str] = field(default_factory=set)
     modules: set[str] = field(default_factory=set)
+    committed: bool = True  # each line waits for the commit
 
 
 @cache
@@ -31,6 +32,7 @@ def events() -> dict[str, Event]:
                 event.levels.add(level)
                 event.fields |= fields_of(call, scope)
                 event.modules.add(module.name)
+                event.committed &= ast.unparse(call.func) == "log_committed"
     return found
 
 

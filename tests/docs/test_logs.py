@@ -66,6 +66,12 @@ def test_every_transition_names_the_event_that_its_own_code_logs():
     assert silent == [("Bucket", "`due_at` is reached", "–")]
 
 
+def test_the_event_of_a_transition_is_said_when_it_is_committed():
+    named = {name for _subject, cells in transitions() for name in CODE.findall(cells[-1])}
+    said_before = {name for name, event in events().items() if not event.committed}
+    assert named & said_before == {"partition_drop"}  # a statement of its own, outside of any transaction
+
+
 @pytest.mark.parametrize("subject", STATES)
 def test_every_state_is_reached_by_a_transition_with_an_event(subject):
     reached = {state for about, cells in transitions() if about == subject for state in CODE.findall(cells[1])}

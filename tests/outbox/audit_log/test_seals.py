@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
@@ -20,6 +21,7 @@ from outbox.audit_log.actions import record
 from outbox.audit_log.flow import sweep
 from outbox.audit_log.models import ActionSeal, ActionSubject, OperatorAction
 from outbox.tasks import seal_actions
+from tests.logged import lines
 from tests.outbox.race import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -88,6 +90,20 @@ def test_actions_are_sealed_in_order_and_once():
     assert [seal_now(3), seal_now(3), seal_now(3), seal_now(3)] == [3, 3, 1, 0]
     assert chain() == list(enumerate(keys, 1))
     assert not faults()
+
+
+def test_seals_that_are_not_committed_are_not_told(caplog, monkeypatch):
+    """A copy of the head that never was would look like a chain that somebody has cut."""
+    act()
+    caplog.clear()
+    monkeypatch.setattr(connection, "_commit", Mock(side_effect=OperationalError("gone")))
+    with caplog.at_level("INFO"), pytest.raises(OperationalError):
+        seal_now()
+    assert lines(caplog) == []
+    monkeypatch.undo()
+    with caplog.at_level("INFO"):
+        assert seal_now() == 1
+    assert [(line["event"], line["actions"]) for line in lines(caplog)] == [("actions_sealed", 1)]
 
 
 def test_each_seal_is_made_of_the_one_before():
