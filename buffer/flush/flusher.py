@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from buffer.events.models import Batch, Bucket
 from buffer.flush.claim import claim
 from buffer.flush.freeze import LeasedBatch
-from buffer.flush.letters import PUBLISH, newest_letter
+from buffer.flush.letters import PUBLISH, newest_letters
 from buffer.streams import GROUP, Stream, streams
 from config.database.clock import database_now
 from config.database.transactions import Remedy, full_jitter
@@ -27,6 +27,7 @@ from config.telemetry.logs import RowIds, log, log_committed
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.letters.burial import Letter, bury
+from outbox.letters.models import DeadLetter
 
 # -- Stage 2: every claimed batch whose lease is free is published, then marked sent --------------------------
 BATCHES_A_ROUND = 400
@@ -126,8 +127,7 @@ def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, 
     _settle_failed([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Failed)], now)
     for batch, outcome in kept:
         metrics.PUBLISHED.labels(batch.stream, type(outcome).__name__.lower()).inc()
-        if isinstance(outcome, Refused):
-            park(batch, outcome.error, now)
+    _park([(batch, outcome.error) for batch, outcome in kept if isinstance(outcome, Refused)], now)
 
 
 def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> None:
@@ -165,19 +165,30 @@ def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime)
     log_committed("publish_failed", "warning", batches=len(results), error=results[0][1].error, ids=ids)
 
 
-def park(batch: LeasedBatch, error: str, now: datetime) -> None:
-    """The broker refuses this batch for good: its letter frees it (requeue) or closes it (discard)."""
-    Batch.objects.filter(pk=batch.pk).put(Batch.Status.PARKED, error=error, attempts=batch.attempts + 1)
+def _park(refused: Sequence[tuple[LeasedBatch, str]], now: datetime) -> None:
+    """The broker refuses these for good, with an error each: a letter frees its batch (requeue) or closes it (discard)."""
+    if not refused:
+        return
+    alike: defaultdict[tuple[str, int], list[uuid.UUID]] = defaultdict(list)
+    for batch, error in refused:
+        alike[error, batch.attempts + 1].append(batch.pk)
+    for (error, attempts), pks in alike.items():
+        Batch.objects.filter(pk__in=pks).put(Batch.Status.PARKED, error=error, attempts=attempts)
+    before = newest_letters([batch.pk for batch, _ in refused])
+    bury([_letter(batch, error, before.get(str(batch.pk)), now) for batch, error in refused], "", now)
+    ids = RowIds([batch for batch, _ in refused], batch_id="pk", stream="stream", location_id="location_id")
+    log_committed("batches_parked", "warning", batches=len(refused), error=refused[0][1], ids=ids)
+
+
+def _letter(batch: LeasedBatch, error: str, before: DeadLetter | None, now: datetime) -> Letter:
+    """Of the revision behind the letter that the batch left last."""
     topic, pk = topic_name(streams()[batch.stream].output), str(batch.pk)
     key, value = batch.location_id.encode(), batch.payload.encode()
     record = Replayed(topic, -1, batch.attempts, int(now.timestamp() * 1000), key, value)
-    before = newest_letter(batch.pk)
     revision, predecessor = (before.revision + 1, before.pk) if before else (0, None)
-    letter = Letter(
+    return Letter(
         batch.stream, PUBLISH, "batch_refused", error, record, pk, revision, business_key=pk, predecessor=predecessor
     )
-    bury([letter], "", now)
-    log_committed("batch_parked", "warning", batch_id=pk, stream=batch.stream, error=error)
 
 
 # -- The flusher ---------------------------------------------------------------------------------------------

@@ -164,10 +164,10 @@ def restore(letter: DeadLetter, now: datetime) -> str:
     return f"the batch is a dead letter again, with its {len(rows)} orders"
 
 
-def newest_letter(batch_id: UUID) -> DeadLetter | None:
-    """The letter that this batch left last."""
-    rows = DeadLetter.objects.filter(business_key=str(batch_id), step=PUBLISH)
-    return rows.only("pk", "revision").order_by("-revision").first()
+def newest_letters(batches: Sequence[UUID]) -> dict[str, DeadLetter]:
+    """`{batch: the letter that it left last}`."""
+    rows = DeadLetter.objects.filter(business_key__in=list(map(str, batches)), step=PUBLISH)
+    return {letter.business_key: letter for letter in rows.only("pk", "revision", "business_key").order_by("revision")}
 
 
 def successors(letters: Sequence[DeadLetter], step: str) -> dict[UUID, DeadLetter]:

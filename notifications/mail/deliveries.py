@@ -15,6 +15,7 @@ from config.fields import IDENTIFIER_LENGTH, IdentifierField, smallest_uuid7, st
 from config.telemetry.logs import RowIds, log_committed
 from notifications.mail import content
 from outbox.channels.handlers import Message, Outcome
+from outbox.models import OutboxMessage
 
 
 # -- The status: the strongest that was ever reported, in whatever order reports arrive; pure ---------------------
@@ -69,6 +70,22 @@ class NewsEffect(NamedTuple):
 
     changed: bool
     holds: bool
+
+
+class Accepted(NamedTuple):
+    """A mail that a provider took, with its own id for it."""
+
+    message_id: uuid.UUID
+    order_id: str
+    recipient: str
+    provider_id: str
+    event_type: str
+    correlation_id: str
+
+
+def accepted(message: Message | OutboxMessage, provider_id: str) -> Accepted:
+    mail = content.decode(message.payload)
+    return Accepted(message.id, mail.order_id, mail.to, provider_id, message.event_type, message.correlation_id)
 
 
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
@@ -137,29 +154,24 @@ MOVE = Rewrite(
 
 def accept(results: Sequence[tuple[Message, Outcome]], provider: str, now: datetime) -> None:
     """A row for each message that was sent, in the transaction that settles it."""
-    rows = []
-    for message, outcome in sorted(results, key=lambda pair: pair[0].id):
-        mail = content.decode(message.payload)
-        rows.append((message.id, mail.order_id, mail.to, outcome.receipt))
-    write(rows, provider, now)
+    write([accepted(message, outcome.receipt) for message, outcome in results], provider, now)
 
 
-def write(rows: Sequence[tuple[uuid.UUID, str, str, str]], provider: str, now: datetime) -> None:
-    """(message id, order id, recipient, provider's id), by rising message id.
-
-    A message revived after the retention has no partition here any more, and gets no row.
-    """
+def write(rows: Sequence[Accepted], provider: str, now: datetime) -> None:
+    """By rising message id. A message revived after the retention has no partition here any more, and gets no row."""
     # One day of margin for the clock of the rotation.
     oldest = smallest_uuid7(int((now - timedelta(days=settings.OUTBOX_RETENTION_DAYS - 1)).timestamp() * 1000))
-    kept = [
-        (uuid_text(message_id), order_id[:IDENTIFIER_LENGTH], recipient, storable(provider_id))
-        for message_id, order_id, recipient, provider_id in rows
-        if message_id >= oldest
+    kept = sorted(row for row in rows if row.message_id >= oldest)
+    values = [
+        (uuid_text(row.message_id), row.order_id[:IDENTIFIER_LENGTH], row.recipient, storable(row.provider_id))
+        for row in kept
     ]
     times = dict.fromkeys(["status_at", "accepted_at", "updated_at"], now)
-    ACCEPT.run(kept, {"provider": provider, "status": ACCEPTED, "detail": "", **times})
+    ACCEPT.run(values, {"provider": provider, "status": ACCEPTED, "detail": "", **times})
     if kept:
-        ids = RowIds([row[:2] for row in rows if row[0] >= oldest], message_id=0, order_id=1)
+        ids = RowIds(
+            kept, message_id="message_id", order_id="order_id", event_type="event_type", correlation_id="correlation_id"
+        )
         log_committed("deliveries_accepted", provider=provider, deliveries=len(kept), ids=ids)
 
 

@@ -18,11 +18,11 @@ from config.database.upsert import Upsert, timestamp_text, uuid_text
 from config.fields import IdentifierField, in_ascii, storable, uuid7
 from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log, log_committed
-from notifications.mail import content, deliveries, suppression
+from notifications.mail import deliveries, suppression
 from notifications.mail.deliveries import Delivery, News, Standing
 from notifications.mail.recipients import check
 from notifications.webhooks.providers import OTHER, Event
-from outbox.messages.publish import confirm
+from outbox.messages.publish import confirm_all
 from outbox.models import OutboxMessage
 
 # -- Storing -----------------------------------------------------------------------------------------------
@@ -237,12 +237,16 @@ def _recipients_of(pairs: Sequence[tuple[WebhookEvent, UUID]], now: datetime) ->
     first = {message_id: event for event, message_id in reversed(pairs)}
     # A message that was never tried cannot have been delivered, whatever an event says.
     tried = OutboxMessage.objects.among(messages - recipients.keys()).filter(channel="email", attempts__gt=0)
-    for message_id, payload in tried.order_by("id").values_list("id", "payload"):
-        event, mail = first[message_id], content.decode(payload)
-        confirm(message_id, event.provider_message_id, now)
-        row = (message_id, mail.order_id, mail.to, event.provider_message_id)
-        deliveries.write([row], event.provider, now)
-        recipients[message_id] = mail.to
+    proven: dict[str, list[deliveries.Accepted]] = {}
+    for message in tried.only("payload", "event_type", "correlation_id"):
+        event = first[message.id]
+        mail = deliveries.accepted(message, event.provider_message_id)
+        proven.setdefault(event.provider, []).append(mail)
+        recipients[message.id] = mail.recipient
+    if proven:
+        confirm_all({mail.message_id: mail.provider_id for mails in proven.values() for mail in mails}, now)
+    for provider, mails in sorted(proven.items()):
+        deliveries.write(mails, provider, now)
     return recipients
 
 

@@ -22,7 +22,7 @@ from config.payload import digest
 from config.telemetry.logs import log_committed
 from config.telemetry.tracing import trace_id_of, traceparent
 from outbox.bookkeeping import counters
-from outbox.channels.handlers import handler_of
+from outbox.channels.handlers import handler_of, ids_of
 from outbox.messages import notify
 from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, OutboxMessage
 
@@ -184,19 +184,23 @@ ACCEPTED = {"state": OutboxMessage.State.SENT.value, "lease_until": None, "error
 def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
     """Mark a message as sent, because the other side proved that it accepted it; a planned retry is cancelled.
 
-    Called by webhooks, in any transaction or none. A worker that is sending it again at this moment finds it
-    settled. False when there is nothing to settle: already sent, in a final state, or never tried.
+    Called in any transaction or none. A worker that is sending it again at this moment finds it settled. False when
+    there is nothing to settle: already sent, in a final state, or never tried.
     """
+    return bool(confirm_all({message_id: receipt}, now))
+
+
+def confirm_all(receipts: Mapping[uuid.UUID, str], now: datetime) -> int:
+    """The same for `{message: receipt}`, as webhooks know them; returns how many were settled."""
+    confirmed: dict[str, list[OutboxMessage]] = {}
+    provable = OutboxMessage.objects.filter(state__in=PROVABLE, attempts__gt=0)
     with transaction.atomic():
-        tried = OutboxMessage.objects.filter(pk=message_id, state__in=PROVABLE, attempts__gt=0)
-        columns = ("channel", "aggregate", "event_type", "correlation_id")
-        channel, aggregate, event_type, correlation_id = tried.values_list(*columns).first() or ("", "", "", "")
-        changed = tried.update(sent_at=now, receipt=receipt[:300], **ACCEPTED)
-        if changed:
-            DeliveryAttempt.objects.of([message_id]).close(now, "sent", receipt=receipt[:300])
-            counters.add({(FLOW, channel, "confirmed"): 1}, now)
-            log_committed(
-                "message_confirmed", channel=channel, message_id=str(message_id), order_id=aggregate,
-                event_type=event_type, correlation_id=correlation_id,
-            )  # fmt: skip
-    return bool(changed)
+        for message in provable.among(receipts).order_by("id").defer("payload"):
+            receipt = receipts[message.id][:300]
+            if provable.filter(pk=message.id).update(sent_at=now, receipt=receipt, **ACCEPTED):
+                DeliveryAttempt.objects.of([message.id]).close(now, "sent", receipt=receipt)
+                confirmed.setdefault(message.channel, []).append(message)
+        counters.add({(FLOW, channel, "confirmed"): len(messages) for channel, messages in confirmed.items()}, now)
+        for channel, messages in confirmed.items():
+            log_committed("messages_confirmed", channel=channel, messages=len(messages), ids=ids_of(messages))
+    return sum(map(len, confirmed.values()))

@@ -9,7 +9,7 @@ from buffer.events.models import Batch, BufferedEvent
 from buffer.flush.claim import claim
 from buffer.flush.flusher import lease_unsent, publish
 from config.admin.levers import Operator
-from config.kafka import Failed, Refused
+from config.kafka import Failed, Refused, Sent
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge
@@ -49,7 +49,7 @@ def test_the_life_of_an_order_is_told(ingest, records, stream, producer, told):
 
     Batch.objects.update(lease_token=None, lease_until=None)
     for answer, events in (
-        (Failed("away"), {"publish_failed"}), (Refused("too large"), {"batch_parked", "letters_opened"}),
+        (Failed("away"), {"publish_failed"}), (Refused("too large"), {"batches_parked", "letters_opened"}),
     ):  # fmt: skip
         token, batches = lease_unsent([stream])
         producer.outcomes = [answer]
@@ -65,3 +65,22 @@ def test_the_life_of_an_order_is_told(ingest, records, stream, producer, told):
     token, batches = lease_unsent([stream])
     sent = told(publish, batches, token, producer)["batches_sent"]
     assert (sent["batch_id"], sent["location_id"], sent["events"]) == ([str(batch.pk)], ["WH-1"], 1)
+
+
+def test_batches_that_the_broker_refuses_are_one_line_and_each_has_its_letter(ingest, records, stream, producer, told):
+    ingest(records(*(order(f"A{number}", f"WH-{number}") for number in range(4))))
+    urge()
+    told(claim, stream)
+    for revision in (0, 1):
+        Batch.objects.update(lease_token=None, lease_until=None)
+        token, batches = lease_unsent([stream])
+        producer.outcomes = [Refused("too large"), Sent(0, 7 + revision), Refused("too old"), Refused("too large")]
+        line = told(publish, batches, token, producer)["batches_parked"]
+        parked = {str(batches[place].pk): error for place, error in ((0, "too large"), (2, "too old"), (3, "too large"))}
+        assert (line["batches"], line["batch_id"], line["error"]) == (3, list(parked), "too large")
+        letters = DeadLetter.objects.filter(revision=revision)
+        assert dict(letters.values_list("business_key", "error")) == parked
+        assert {str(batch.pk): batch.error for batch in Batch.objects.parked()} == parked
+        Batch.objects.update(status="claimed")
+    first = dict(DeadLetter.objects.filter(revision=0).values_list("business_key", "pk"))
+    assert dict(DeadLetter.objects.filter(revision=1).values_list("business_key", "predecessor")) == first

@@ -5,7 +5,9 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
+from django.test import TestCase
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from config.database import queries
@@ -16,7 +18,9 @@ from notifications.webhooks import inbox as applying
 from notifications.webhooks import views
 from notifications.webhooks.inbox import PATIENCE, apply, apply_open, sweep_old
 from outbox.channels.handlers import Outcome
+from outbox.messages import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
+from tests.logged import lines
 from tests.notifications import signing
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.signing import at, event, generic, post, status, tell
@@ -195,6 +199,39 @@ def test_a_retry_of_a_transient_failure_is_cancelled_by_proof(email):  # noqa: F
     go(email)
     tell(event("delivered", message.pk))
     assert state_of(message) == "sent"
+
+
+def test_proof_of_many_messages_is_one_line_of_each_kind(email, caplog):  # noqa: F811
+    Memory.script += [Outcome("ambiguous", "no answer")] * 3
+    messages = [paid(f"u{number}@example.com") for number in range(3)]
+    go(email)
+    caplog.clear()
+    with caplog.at_level("INFO"), TestCase.captureOnCommitCallbacks(execute=True):
+        tell(*(event("delivered", message.pk, provider_message_id=f"p-{message.pk}") for message in messages))
+    said = {line["event"]: line for line in lines(caplog)}
+    assert len(lines(caplog)) == len(said)
+    ids = sorted(str(message.pk) for message in messages)
+    for name, number in (("messages_confirmed", "messages"), ("deliveries_accepted", "deliveries")):
+        assert (said[name][number], said[name]["message_id"]) == (3, ids)
+        assert said[name]["event_type"] == ["order.paid"] * 3
+    assert said["messages_confirmed"]["order_id"] == [message.aggregate for message in messages]
+    found = OutboxMessage.objects.values_list("state", "receipt")
+    assert sorted(found) == [("sent", f"p-{pk}") for pk in ids]
+    assert dict(Delivery.objects.values_list("message_id", "provider_message_id")) == {
+        message.pk: f"p-{message.pk}" for message in messages
+    }
+
+
+def test_proof_takes_as_many_statements_more_as_there_are_messages_twice(email):  # noqa: F811
+    def statements(number: int) -> int:
+        Memory.script += [Outcome("ambiguous", "no answer")] * number
+        messages = [paid(f"{number}-{each}@example.com") for each in range(number)]
+        go(email)
+        with CaptureQueriesContext(connection) as asked:
+            assert publish.confirm_all({message.pk: "p" for message in messages}, timezone.now()) == number
+        return len(asked)
+
+    assert statements(4) - statements(1) == 2 * 3
 
 
 # -- crashes -----------------------------------------------------------------------------------------------
