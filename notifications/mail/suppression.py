@@ -13,6 +13,7 @@ from config.database.queries import compiled
 from config.database.upsert import Upsert
 from config.fields import IdentifierField
 from config.payload import digest
+from config.telemetry.logs import RowIds, log_committed
 from config.telemetry.redaction import masked_error
 from notifications.mail import recipients
 from outbox.audit_log import actions
@@ -92,10 +93,13 @@ def _reasons(hashes: frozenset[str]) -> models.QuerySet[Suppression, tuple[str, 
 
 def suppress(reasons: Mapping[str, tuple[str, str]], now: datetime) -> None:
     """Write down `{address: (reason, note)}`; a known address keeps its time, and a complaint its reason."""
-    rows = {
+    by_hash = {
         hash_of(address): (hash_of(address), address, reason, note[:300]) for address, (reason, note) in reasons.items()
     }
-    SUPPRESS.run([rows[key] for key in sorted(rows)], {"since": now})
+    rows = [by_hash[key] for key in sorted(by_hash)]
+    SUPPRESS.run(rows, {"since": now})
+    if rows:
+        log_committed("addresses_suppressed", addresses=len(rows), ids=RowIds(rows, address_hash=0, reason=2))
 
 
 def add(addresses: Sequence[str], operator: Operator, reason: str) -> int:

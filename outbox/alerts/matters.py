@@ -18,6 +18,7 @@ from config.admin.home import needs_one_by_one
 from config.database.queries import delete_in_chunks
 from config.flows import Need, Reading
 from config.telemetry import metrics
+from config.telemetry.logs import RowIds, log_committed
 from config.telemetry.redaction import without_addresses
 from outbox.alerts.models import URGENCIES, Matter, Notice, Subscription
 
@@ -43,16 +44,21 @@ def look(now: datetime) -> int:
 
 def decide_cut_off(now: datetime) -> int:
     """Notices whose sender died on the way may have arrived: they are told again when the window is over, and say so."""
-    cut = Notice.objects.cut_off(now)
-    return sum(
-        Notice.objects.filter(pk=notice.pk, state=State.SENDING, token=notice.token).update(
+    cut = [
+        notice
+        for notice in Notice.objects.cut_off(now)
+        if Notice.objects.filter(pk=notice.pk, state=State.SENDING, token=notice.token).update(
             state=State.UNSURE,
             repeat=True,
             due_at=(notice.tried_at or now) + window(),
             error="the sender ended before anybody answered",
         )
-        for notice in cut
-    )
+    ]
+    if cut:
+        became = RowIds([State.UNSURE] * len(cut), became=None)
+        ids = RowIds(cut, notice_id="pk", subscription="subscription_id") | became
+        log_committed("notices_moved", notices=len(cut), ids=ids)
+    return len(cut)
 
 
 def note(needs: Mapping[Name, Need], now: datetime) -> None:

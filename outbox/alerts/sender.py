@@ -24,7 +24,7 @@ from config.processes import worker
 from config.redelivery import Refusal
 from config.telemetry import metrics
 from config.telemetry.activity import activity
-from config.telemetry.logs import log
+from config.telemetry.logs import RowIds, log, log_committed
 from outbox.alerts.addresses import TryResult, Words, send, unseal
 from outbox.alerts.matters import look, outside_quiet_hours, window
 from outbox.alerts.models import LEASE, URGENCIES, Matter, Notice, Subscription
@@ -225,6 +225,7 @@ def begin(claim: Errand) -> bool:
         if changed != len(claim.ids):
             transaction.set_rollback(True)
             return False
+        _tell(claim, [(pk, State.SENDING) for pk in claim.ids])
     return True
 
 
@@ -238,46 +239,58 @@ def settle(claim: Errand, outcome: TryResult, now: datetime) -> None:
     test = all(notice.phase == Phase.TEST for notice in claim.notices)
     with transaction.atomic():
         if outcome.sent:
-            changed = _sent(claim, now)
+            moved = _sent(claim, now)
             changes = {"sent_at": now, "failures": 0, "failing_since": None, "next_try_at": None, "error": ""}
         else:
-            changed = _not_sent(claim, outcome, now, test)
+            moved = _not_sent(claim, outcome, now, test)
             changes = _failure(claim.subscription, outcome, now)
         held = Subscription.objects.release(claim.token, **changes)
-    if not held or changed != len(claim.ids):
-        metrics.FENCE_LOST.inc(len(claim.ids) - changed)
-        log.warning("notice_fence_lost", subscription=claim.subscription.pk, notices=len(claim.ids) - changed)
+        _tell(claim, moved)
+    if not held or len(moved) != len(claim.ids):
+        lost = len(claim.ids) - len(moved)
+        metrics.FENCE_LOST.inc(lost)
+        log.warning("notice_fence_lost", subscription=claim.subscription.pk, notices=lost)
     metrics.NOTICES.labels("sent" if outcome.sent else "unsure" if outcome.unsure else "failed").inc(len(claim.ids))
     if not outcome.sent:
         log.warning("notice_not_sent", subscription=claim.subscription.pk, unsure=outcome.unsure, why=outcome.fault)
 
 
-def _sent(claim: Errand, now: datetime) -> int:
-    changed = 0
+Moved = Sequence[tuple[int, str]]  # notices with their new states
+
+
+def _tell(claim: Errand, moved: Moved) -> None:
+    if moved:
+        ids = RowIds(moved, notice_id=0, became=1)
+        log_committed("notices_moved", subscription=claim.subscription.pk, notices=len(moved), ids=ids)
+
+
+def _sent(claim: Errand, now: datetime) -> Moved:
+    moved = []
     for notice in claim.notices:
-        changed += Notice.objects.taken_by(claim.token).filter(pk=notice.pk).update(
+        if Notice.objects.taken_by(claim.token).filter(pk=notice.pk).update(
             state=State.SENT, sent_at=now, error="", title=headline(notice)[:300],
             said_over=notice.phase not in ENDS and is_over(notice),
-        )  # fmt: skip
-    return changed
+        ):  # fmt: skip
+            moved.append((notice.pk, State.SENT))
+    return moved
 
 
-def _not_sent(claim: Errand, outcome: TryResult, now: datetime, test: bool) -> int:
+def _not_sent(claim: Errand, outcome: TryResult, now: datetime, test: bool) -> Moved:
     """Notices that did not get as far as `begin` are due as before; the others wait, those that may have arrived for a window."""
-    changed = 0
-    fault = outcome.fault[:300]
+    moved: list[tuple[int, str]] = []
     for notice in claim.notices:
         mine = Notice.objects.filter(Q(state=State.SENDING, token=claim.token) | Q(state=notice.state), pk=notice.pk)
+        changes: dict[str, object] = {}
         if test or now - notice.created_at > PATIENCE:
-            changed += mine.update(state=State.GIVEN_UP, error=fault)
-        elif outcome.unsure:
-            late = outside_quiet_hours(claim.subscription, _urgency(notice.matter), now + window())
-            changed += mine.update(state=State.UNSURE, repeat=True, due_at=late, error=fault)
+            state = State.GIVEN_UP
         else:
-            late = outside_quiet_hours(claim.subscription, _urgency(notice.matter), now)
-            state = State.UNSURE if notice.repeat else State.WAITING
-            changed += mine.update(state=state, due_at=late, error=fault)
-    return changed
+            pause = window() if outcome.unsure else timedelta()
+            state = State.UNSURE if outcome.unsure or notice.repeat else State.WAITING
+            changes["due_at"] = outside_quiet_hours(claim.subscription, _urgency(notice.matter), now + pause)
+            changes |= {"repeat": True} if outcome.unsure else {}
+        if mine.update(state=state, error=outcome.fault[:300], **changes):
+            moved.append((notice.pk, state))
+    return moved
 
 
 def _urgency(matter: Matter | None) -> str:

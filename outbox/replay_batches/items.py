@@ -160,7 +160,8 @@ def sweep_items(now: datetime) -> int:
 def _throw_away(old: datetime, now: datetime) -> None:
     """Previews that nobody has confirmed in all that time: a worker puts their letters back, as of any cancelled batch."""
     drafts = ReplayBatch.objects.filter(state=ReplayBatch.State.PREVIEWED, previewed_at__lt=old)
-    drafts.update(state=ReplayBatch.State.CANCELLED, note="Cancelled: nobody confirmed it.", finished_at=now)
+    for draft in drafts.order_by("pk"):
+        draft.change(state=ReplayBatch.State.CANCELLED, note="Cancelled: nobody confirmed it.", finished_at=now)
 
 
 def _rest(now: datetime) -> int:

@@ -318,13 +318,12 @@ def put_back(batch: ReplayBatch, token: uuid.UUID) -> int:
         held = ReplayBatch.objects.held(batch.pk, token, State.CANCELLED)
         if held is None:
             return 0
-        ids = list(
-            ReplayItem.objects.of(held)
-            .filter(state="eligible")
-            .values_list("pk", flat=True)[: 4 * settings.REPLAY_CHUNK]
-        )
-        moved = ReplayItem.objects.filter(pk__in=ids, state="eligible").update(state="left", changed_at=database_now())
+        items = list(ReplayItem.objects.of(held).filter(state="eligible").only("letter")[: 4 * settings.REPLAY_CHUNK])
+        still = ReplayItem.objects.filter(pk__in=[item.pk for item in items], state="eligible")
+        moved = still.update(state="left", changed_at=database_now())
         held.change(eligible=held.eligible - moved, left=held.left + moved)
+        ids = RowIds(items, letter_id="letter")
+        log_committed("replay_chunk_settled", batch=held.pk, verb=held.verb, outcomes={"left": moved}, ids=ids)
     return moved
 
 

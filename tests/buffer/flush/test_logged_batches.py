@@ -76,7 +76,9 @@ def test_batches_that_the_broker_refuses_are_one_line_and_each_has_its_letter(in
         token, batches = lease_unsent([stream])
         producer.outcomes = [Refused("too large"), Sent(0, 7 + revision), Refused("too old"), Refused("too large")]
         line = told(publish, batches, token, producer)["batches_parked"]
-        parked = {str(batches[place].pk): error for place, error in ((0, "too large"), (2, "too old"), (3, "too large"))}
+        parked = {
+            str(batches[place].pk): error for place, error in ((0, "too large"), (2, "too old"), (3, "too large"))
+        }
         assert (line["batches"], line["batch_id"], line["error"]) == (3, list(parked), "too large")
         letters = DeadLetter.objects.filter(revision=revision)
         assert dict(letters.values_list("business_key", "error")) == parked

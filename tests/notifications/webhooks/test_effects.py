@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from config.database import queries
 from notifications.channels.local import Memory
-from notifications.mail import deliveries
+from notifications.mail import deliveries, suppression
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.webhooks import inbox as applying
 from notifications.webhooks import views
@@ -122,10 +122,15 @@ def test_a_clock_that_runs_ahead_does_not_decide_for_ever(sent):
     assert Delivery.objects.get().status_at <= timezone.now() + timedelta(seconds=61)
 
 
-def test_many_events_of_one_request_are_applied_together(email):  # noqa: F811
+def test_many_events_of_one_request_are_applied_together(email, caplog):  # noqa: F811
     messages = [paid(f"u{number}@example.com") for number in range(5)]
     go(email)
-    verdicts = tell(*(event(kind, m.pk) for m in messages for kind in ("delivered", "deferred", "complained")))
+    with caplog.at_level("INFO"), TestCase.captureOnCommitCallbacks(execute=True):
+        verdicts = tell(*(event(kind, m.pk) for m in messages for kind in ("delivered", "deferred", "complained")))
+    (line,) = (line for line in lines(caplog) if line["event"] == "addresses_suppressed")
+    hashes = sorted(suppression.hash_of(f"u{number}@example.com") for number in range(5))
+    assert (line["addresses"], line["reason"], line["address_hash"]) == (5, ["complaint"] * 5, hashes)
+    assert "@" not in str(line)
     assert sorted(set(verdicts)) == ["applied", "no_news"]
     assert set(Delivery.objects.values_list("status", flat=True)) == {"complained"}
     assert Suppression.objects.count() == 5

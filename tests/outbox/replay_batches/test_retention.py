@@ -8,6 +8,7 @@ from config.database.clock import database_now
 from outbox.replay_batches.items import sweep_items
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from outbox.verify import batches_are_counted
+from tests.logged import lines
 from tests.outbox.replay_batches.scripted_flow import confirmed, counts, letters, previewed, run_until, step
 
 TIMES = "the state of every replay batch fits its times"
@@ -54,12 +55,21 @@ def test_a_batch_with_letters_on_their_way_keeps_its_items(scripted):
     assert ReplayItem.objects.count() == 3
 
 
-def test_a_preview_that_nobody_confirmed_is_cancelled_and_another_stays():
-    letters(4)
+def test_a_preview_that_nobody_confirmed_is_cancelled_and_another_stays(caplog):
+    keys = letters(4)
     forgotten, fresh = previewed(), previewed()
     age(forgotten, "previewed_at")
-    sweep_items(database_now())
-    step(2)
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        sweep_items(database_now())
+        step(2)
+    moved, left = (line for line in lines(caplog) if line["event"] in ("replay_batch_moved", "replay_chunk_settled"))
+    assert (moved["batch"], moved["was"], moved["became"]) == (forgotten.pk, "previewed", "cancelled")
+    assert (left["batch"], left["outcomes"], sorted(left["letter_id"])) == (
+        forgotten.pk,
+        {"left": 4},
+        sorted(map(str, keys)),
+    )
     forgotten.refresh_from_db()
     fresh.refresh_from_db()
     assert (forgotten.state, forgotten.note, fresh.state) == (
