@@ -75,17 +75,20 @@ class RequestLog:
     def _log(self, request: HttpRequest, response: HttpResponse, seconds: float) -> None:
         # Only if the session was read anyway: the log must not cost a query.
         user = request.__dict__.get("_cached_user")
-        match = request.resolver_match
-        # A link that sets a password opens an account as long as it is unused.
-        path = f"/{match.route}" if match and "token" in match.kwargs else request.path
         log.info(
             "request",
             method=request.method,
-            path=path,
+            path=_path_of(request),
             status=response.status_code,
             milliseconds=round(seconds * 1000, 1),
             user=getattr(user, "pk", None),
         )
+
+
+def _path_of(request: HttpRequest) -> str:
+    """The route where the path holds a text: the id of an object may be an address, and a link that sets a password opens an account."""
+    match = request.resolver_match
+    return f"/{match.route}" if match and any(isinstance(part, str) for part in match.kwargs.values()) else request.path
 
 
 class Sessions(SessionMiddleware):
@@ -109,7 +112,7 @@ class Sessions(SessionMiddleware):
             cause = cause.__context__
         if not isinstance(cause, DatabaseError | InterfaceError) or not _is_away(cause):
             return None
-        log.error("page_unavailable", path=request.path, error=str(cause).strip(), kind=type(cause).__name__)
+        log.error("page_unavailable", path=_path_of(request), error=str(cause).strip(), kind=type(cause).__name__)
         headers = {"Retry-After": str(RETRY_SECONDS), "Cache-Control": "no-store"}
         return HttpResponse(render_to_string("503.html"), status=503, headers=headers)
 

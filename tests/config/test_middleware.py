@@ -6,14 +6,16 @@ import sys
 
 import pytest
 from django.db import OperationalError
+from django.urls import resolve
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.database.clock import database_now
-from config.middleware import POLICY
+from config.middleware import POLICY, Sessions
 from config.probes import endpoints
 from outbox.bookkeeping.models import Watermark
 from tests.config.admin.conftest import _long_runway, _plain_http, boss  # noqa: F401 (fixtures)
 from tests.conftest import order
+from tests.logged import lines
 
 pytestmark = pytest.mark.django_db
 
@@ -121,3 +123,27 @@ def test_the_log_has_the_path_and_not_the_search_key(boss, caplog):  # noqa: F81
     line = next(record for record in caplog.records if record.name == "spillway" and "request" in str(record.msg))
     assert "/admin/find/" in str(line.msg)
     assert "somebody" not in str(line.msg)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/admin/throttler/customer/anna_40example.com/change/", "/admin/throttler/customer/<path:object_id>/change/"),
+        ("/nowhere/anna@example.com/", "<address>"),
+        ("/admin/find/", "/admin/find/"),
+    ],
+)
+def test_the_log_has_the_route_where_a_path_names_an_object(boss, caplog, path, told):  # noqa: F811
+    with caplog.at_level("INFO"):
+        boss.get(path)
+    assert [line["path"] for line in lines(caplog) if line["event"] == "request"] == [told]
+    assert "example.com" not in str(lines(caplog))
+
+
+def test_a_page_without_a_database_is_told_by_its_route(rf, caplog):
+    request = rf.get("/admin/throttler/customer/anna_40example.com/change/")
+    request.resolver_match = resolve(request.path)
+    answer = Sessions(lambda _: None).process_exception(request, OperationalError("server closed the connection"))
+    assert answer.status_code == 503
+    (line,) = lines(caplog)
+    assert (line["event"], line["path"]) == ("page_unavailable", "/admin/throttler/customer/<path:object_id>/change/")

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from config.admin.humanize import pretty
-from config.telemetry.redaction import masked_error, without_addresses, without_values
+from config.telemetry.redaction import masked_error, redact, without_addresses, without_values
 from config.templatetags.spillway import highlight
 from outbox.groups.fingerprint import template_of
 from outbox.letters.edit_checks import located, places
@@ -19,12 +19,12 @@ LONG = 100_000  # characters
 MOST = 4  # seconds of processor
 PARTS = [
     "a", "a.", "a@", "@", "a://", "a://b?", "?", "“", "”", "'", '"', "' ", "entry '", "value: '", ': "', '": ', " ", "\n", " \n", "\t",
-    ".", "!", ".a", "-", "…", "…. ", "<", "$.a", " - at `$", "[1]", "(byte ", "550 ", "5.1.1", "A", "Aa", "\\", '\\"', "{", "1/", "•", "é",
+    ".", "!", ".a", "-", "…", "…. ", "<", "$.a", " - at `$", "[1]", "(byte ", "550 ", "5.1.1", "A", "Aa", "\\", '\\"', "{", "1/", "•", "é", "_40", "a%40b-", '"@',
 ]  # fmt: skip
 READERS = {
     "masked_error": masked_error, "without_addresses": without_addresses, "without_values": without_values,
     "template_of": template_of, "places": places, "located": lambda text: located(text, ""), "highlight": highlight,
-    "pretty": pretty,
+    "pretty": pretty, "redact": lambda text: redact({"path": text}),
 }  # fmt: skip
 
 

@@ -136,6 +136,23 @@ def test_a_log_says_no_address():
     assert event == {"error": "550 <<address>>: no such user", "recipient_count": 1}
 
 
+@pytest.mark.parametrize("name", ["error", "why", "reason", "path"])
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("no such user ada@example.com", "no such user <address>"),
+        ('no such user "ada smith"@example.com.', "no such user <address>"),
+        ("/admin/x/ada_40example.com/change/", "/admin/x/<address>/change/"),
+        ("/find?to=ada%2B1%40shop.example.com&n=1", "/find?to=<address>&n=1"),
+        ("/admin/throttler/customer/c_4012/change/", "/admin/throttler/customer/c_4012/change/"),
+        ("a batch_40 of 40%40", "a batch_40 of 40%40"),
+    ],
+)
+def test_words_of_others_are_told_without_addresses(name, text, kept):
+    assert redact({name: text}) == {name: kept}
+    assert redact({name: [text, None]}) == {name: [text, None]}  # a list has words of ours
+
+
 def test_a_traceback_says_no_address_and_can_be_told_to_say_less():
     error = ValueError("no line for 'Ada Lovelace' of ada@example.com")
     assert "ada@example.com" not in trace_of(error)

@@ -13,6 +13,7 @@ from outbox.channels import admission
 from outbox.channels.handlers import Outcome
 from outbox.delivery.claim import claim
 from outbox.models import ChannelState, OutboxMessage
+from tests.logged import lines
 from tests.outbox.race import race
 from tests.outbox.scripted import PERMANENT, SENT, UNREACHABLE, Scripted, message, promise, states
 
@@ -246,3 +247,14 @@ def test_claims_that_find_no_channel_make_it_once(install):
     memory = install(Scripted(rate=20.0))  # with a rate a claim locks the row, made by itself or by another
     race(*[lambda: claim(memory, "poll", 1) for _ in range(4)])
     assert ChannelState.objects.count() == 1
+
+
+@db
+@pytest.mark.parametrize("by", [Operator("ann"), admission.ITSELF])
+def test_the_log_says_why_a_channel_paused_itself_and_not_what_a_person_wrote(
+    memory, caplog, django_capture_on_commit_callbacks, by
+):
+    with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
+        assert admission.pause("memory", by, "Ada Smith complained")
+    (line,) = (line for line in lines(caplog) if line["event"] == "channel_paused")
+    assert (line["by"], line.get("reason")) == (by.name, "Ada Smith complained" if by is admission.ITSELF else None)
