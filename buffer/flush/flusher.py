@@ -121,7 +121,8 @@ def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, 
     lost = len(results) - len(held)
     if lost:
         metrics.FENCE_LOST.inc(lost)
-        log_committed("fence_lost", "warning", table="batch", lost=lost, token=str(token))
+        ids = RowIds([batch for batch, _ in results if batch.pk not in held], row_id="pk")
+        log_committed("fence_lost", "warning", table="buffer_batch", lost=lost, token=str(token), ids=ids)
     kept = [(batch, outcome) for batch, outcome in results if batch.pk in held]
     _settle_sent([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Sent)], now)
     _settle_failed([(batch, outcome) for batch, outcome in kept if isinstance(outcome, Failed)], now)

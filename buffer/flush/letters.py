@@ -53,8 +53,10 @@ def set_aside(stream: Stream, bucket: int, event: Claimed, error: BaseException)
         if not bury([_letter(stream, order, error)], topic_name(GROUP), now):
             raise RuntimeError(f"order {event.id} was set aside without a letter")
         counters.add({(stream.name, "flush", "open"): -1, (stream.name, "flush", "discarded"): 1}, now)
-        about = {"order_id": event.order_id, "location": event.location_id, "error": str(error).strip()}
-        log_committed("order_set_aside", "error", stream=stream.name, **about)
+        log_committed(
+            "order_set_aside", "error", stream=stream.name, order_id=event.order_id, location=event.location_id,
+            error=str(error).strip(),
+        )  # fmt: skip
     return True
 
 

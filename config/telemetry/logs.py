@@ -220,8 +220,7 @@ def as_json(value: object) -> str:
     """Of a line or a part of it. Msgspec takes a fifth of the time; the standard library's escapes a text that is not ASCII."""
     try:
         text = msgspec.json.encode(value, enc_hook=repr)
-        if text.isascii():
-            return text.decode()
+        return text.decode() if text.isascii() else json.dumps(json.loads(text))
     except (TypeError, ValueError):
         pass  # a lone surrogate, a key that is no text
     return json.dumps(value, default=_plain)

@@ -14,7 +14,7 @@ from django.db.models import Q
 from config.database.clock import database_now
 from config.database.transactions import is_duplicate
 from config.telemetry import metrics
-from config.telemetry.logs import log_committed
+from config.telemetry.logs import RowIds, log_committed
 from outbox.bookkeeping.models import JobLease
 
 # -- The lease: who works on a row, until when, and how a worker that lost it finds out ----------------------
@@ -84,10 +84,13 @@ def recover(model: type[Claimable], now: datetime) -> int:
         raise TypeError(f"{model.__name__} must be decided about row by row, not released")
     with transaction.atomic():
         stuck: ClaimQuerySet = ClaimQuerySet(model).stuck(now)
-        recovered = stuck.update(lease_token=None, lease_until=None)
-    if recovered:
-        metrics.RECOVERED.inc(recovered)
-        log_committed("claims_recovered", "warning", table=model._meta.db_table, rows=recovered)
+        pks = list(stuck.order_by("pk").select_for_update().values_list("pk", flat=True))
+        if not pks:
+            return 0
+        recovered = stuck.filter(pk__in=pks).update(lease_token=None, lease_until=None)
+        ids = RowIds(pks, row_id=None)
+        log_committed("claims_recovered", "warning", table=model._meta.db_table, rows=recovered, ids=ids)
+    metrics.RECOVERED.inc(recovered)
     return recovered
 
 

@@ -230,8 +230,10 @@ def _still_held(claim: Claim, results: Results) -> Results:
     lost = len(results) - len(rows)
     if lost:
         metrics.FENCE_LOST.inc(lost)
-        token = str(claim.token)
-        log_committed("fence_lost", "warning", table="outbox_message", channel=claim.channel, lost=lost, token=token)
+        log_committed(
+            "fence_lost", "warning", table="outbox_message", channel=claim.channel, lost=lost, token=str(claim.token),
+            ids=ids_of([message for message, _ in results if message.id not in rows]),
+        )  # fmt: skip
     return kept
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from buffer.events.levers import withdraw
@@ -9,7 +11,9 @@ from buffer.events.models import Batch, BufferedEvent
 from buffer.flush.claim import claim
 from buffer.flush.flusher import lease_unsent, publish
 from config.admin.levers import Operator
+from config.database.clock import database_now
 from config.kafka import Failed, Refused, Sent
+from outbox.bookkeeping.leases import recover
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge
@@ -86,3 +90,16 @@ def test_batches_that_the_broker_refuses_are_one_line_and_each_has_its_letter(in
         Batch.objects.update(status="claimed")
     first = dict(DeadLetter.objects.filter(revision=0).values_list("business_key", "pk"))
     assert dict(DeadLetter.objects.filter(revision=1).values_list("business_key", "predecessor")) == first
+
+
+def test_batches_that_are_recovered_or_lost_are_named(ingest, records, stream, producer, told):
+    ingest(records(order("A1")))
+    urge()
+    found = claim(stream)
+    pk = str(found.batches[0].pk)
+    Batch.objects.update(lease_until=database_now() - timedelta(seconds=1))
+    line = told(recover, Batch, database_now())["claims_recovered"]
+    assert (line["table"], line["rows"], line["row_id"]) == ("buffer_batch", 1, [pk])
+    line = told(publish, found.batches, found.token, producer)["fence_lost"]
+    assert (line["table"], line["lost"], line["row_id"]) == ("buffer_batch", 1, [pk])
+    assert told(recover, Batch, database_now()) == {}

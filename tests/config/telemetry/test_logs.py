@@ -183,3 +183,14 @@ def test_an_id_that_others_choose_loses_an_address(caplog):
         "order_id": ["A1", "<address>"], "correlation_id": "for <address>", "by": "<address>", "message_id": ["0198"],
         "file": "a@b",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["plain", "not plain: é"])
+def test_a_line_is_json_whatever_stands_beside_a_text(text):
+    """The standard library writes NaN, which no reader takes, and refuses a key that is no text."""
+    key = uuid.uuid4()
+    assert json.loads(as_json({"value": float("nan"), "text": text, "by": {key: 1}}), parse_constant=pytest.fail) == {
+        "value": None,
+        "text": text,
+        "by": {str(key): 1},
+    }

@@ -85,11 +85,13 @@ def test_of_what_was_claimed_a_line_names_only_what_was_sent(install, go, told, 
     assert (ids["messages_claimed"], ids["messages_sent"], ids["messages_dead"]) == (pks, [pks[0], pks[2]], [pks[1]])
 
 
-def test_who_lost_the_lease_says_nothing_of_messages(memory, told):
-    promise()
+def test_who_lost_the_lease_says_which_messages_and_nothing_else_of_them(memory, told, caplog):
+    pk = promise()
     found = claim(memory, "poll", 10)
     memory.before = lambda _: OutboxMessage.objects.update(lease_token=uuid.uuid4())
     assert told(deliver, found, memory, threading.Event()) == ["fence_lost"]
+    (line,) = lines(caplog)
+    assert (line["table"], line["lost"], line["message_id"]) == ("outbox_message", 1, [str(pk)])
 
 
 def test_every_other_change_of_a_message_is_told(memory, go, later, told):
