@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from math import inf
 from threading import Lock
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, DataError, InterfaceError, connections, models
@@ -27,7 +27,8 @@ Answer = TypeVar("Answer")
 
 REPLICA = "replica"
 APPS = {"outbox", "buffer", "throttler", "notifications"}  # rights and sessions are always read from the primary
-EACH = 2.0  # seconds for which a measured lag holds
+EACH = 2.0  # seconds after which the lag is measured again
+HOLDS = 2 * EACH  # seconds for which a measured lag holds where the next one is long in coming
 REPORTED = 30  # seconds: some worker reports each ten; without a report nothing tells the lag
 WROTE = "spillway_wrote"  # the cookie of somebody who has just changed something
 
@@ -67,58 +68,68 @@ def is_read() -> bool:
 
 
 # -- How far it is behind ------------------------------------------------------------------------------------
+class Measured(NamedTuple):
+    """What was found out last."""
+
+    at: float = -inf
+    seconds: float | None = None
+    trouble: str = ""  # why it cannot be told
+
+
 class Lag:
     """Seconds by which the replica is behind, by the newest report of a worker in both; None: it cannot be told.
 
     A replica that has that report may lack what came after it, for at most `REPORTED` seconds: so long whoever writes reads
     the primary. The idea is that of pt-heartbeat: a row that somebody writes all the time tells more than what a server believes of
     its own replication, asks for no right, and is the same on every database.
+
+    A replica may fall silent instead of failing. Then one thread waits for it, until its session's limits
+    (config/environment/databases.py); all others go by what is known, which is soon too old.
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._measured_at = -EACH
-        self._seconds: float | None = None
-        self.trouble = ""  # why it cannot be told
+        self._measuring = Lock()  # nobody waits for it
+        self._last = Measured()
 
     def seconds(self) -> float | None:
-        """Measured now, or within the last two seconds."""
-        with self._lock:
-            if time.monotonic() - self._measured_at >= EACH:
-                self._seconds = self._measure()
-                self._measured_at = time.monotonic()
-            return self._seconds
+        """Measured now, or within the last two seconds; while another thread measures, within the last four."""
+        if time.monotonic() - self._last.at >= EACH and self._measuring.acquire(blocking=False):
+            try:
+                self._measure()
+            finally:
+                self._measuring.release()
+        last = self._last
+        return last.seconds if time.monotonic() - last.at < HOLDS else None
 
     def failed(self, error: Exception) -> None:
         """It did not answer: leave it alone for a while."""
-        with self._lock:
-            self._give_up(error)
-            self._measured_at = time.monotonic()
+        connections[REPLICA].close()  # says goodbye, and waits for no answer
+        if not self._last.trouble:
+            log.warning("replica_unavailable", error=str(error).strip()[:300])
+        self._found(None, f"it does not answer ({type(error).__name__})")
 
     def in_words(self) -> str:
         """`3 s behind by the newest report of a worker`, or why that cannot be told."""
         seconds = self.seconds()
         if seconds == inf:
             return "it has no report of a worker, which the primary has"
-        return self.trouble if seconds is None else f"{seconds:.0f} s behind by the newest report of a worker"
+        if seconds is None:
+            return self._last.trouble or "it has not answered for some seconds"
+        return f"{seconds:.0f} s behind by the newest report of a worker"
 
-    def _measure(self) -> float | None:
+    def _measure(self) -> None:
         now = database_now()
         ours = newest_report(DEFAULT_DB_ALIAS)
         try:
             theirs = newest_report(REPLICA)
         except (DatabaseError, InterfaceError) as error:
-            self._give_up(error)
-            return None
+            self.failed(error)
+            return
         behind = seconds_behind(now, ours, theirs)
-        self.trouble = "" if behind is not None else "no worker reports, so nothing tells how far it is behind"
-        return behind
+        self._found(behind, "" if behind is not None else "no worker reports, so nothing tells how far it is behind")
 
-    def _give_up(self, error: Exception) -> None:
-        connections[REPLICA].close()
-        if not self.trouble:
-            log.warning("replica_unavailable", error=str(error).strip()[:300])
-        self.trouble, self._seconds = f"it does not answer ({type(error).__name__})", None
+    def _found(self, seconds: float | None, trouble: str) -> None:
+        self._last = Measured(time.monotonic(), seconds, trouble)
 
 
 def seconds_behind(now: datetime, ours: datetime | None, theirs: datetime | None) -> float | None:

@@ -15,11 +15,18 @@ from config.environment.env import UNREADABLE, BadSetting, split_url
 # -- DATABASE_URL --------------------------------------------------------------------------------------------
 ENGINES = {
     "sqlite": "config.database.sqlite",
-    "postgres": "django_prometheus.db.backends.postgresql",
-    "postgresql": "django_prometheus.db.backends.postgresql",
+    "postgres": "config.database.postgresql",
+    "postgresql": "config.database.postgresql",
     "mysql": "config.database.mysql",
     "mariadb": "config.database.mysql",
 }
+
+# Limits of the replica, in seconds: a page waits for it, and the primary is there.
+CONNECT = 2
+STATEMENT = 5  # the server ends it, so that it does not work for nobody
+SILENCE = STATEMENT + 1  # also of a server that is stopped: its host still answers keepalives
+# MariaDB reads the one, MySQL the other.
+LIMITED = f" /*M!100100 , max_statement_time = {STATEMENT} */ /*!50708 , max_execution_time = {STATEMENT * 1000} */"
 
 
 def databases(url: str, replica: str, base_dir: Path, idle_transaction_seconds: int = 0) -> dict[str, dict[str, Any]]:
@@ -32,7 +39,7 @@ def databases(url: str, replica: str, base_dir: Path, idle_transaction_seconds: 
         raise BadSetting("REPLICA_URL: is another kind of database than DATABASE_URL")
     if replica.startswith("sqlite"):
         raise BadSetting("REPLICA_URL: SQLite has no replicas")
-    copy["OPTIONS"]["connect_timeout"] = 2  # a page waits for it, and the primary is there
+    copy["OPTIONS"] |= {"connect_timeout": CONNECT, "read_timeout": SILENCE}
     copy["TEST"] = {"MIRROR": "default"}
     return {"default": primary, "replica": copy}
 
@@ -55,14 +62,16 @@ def database_from_url(
         raise BadSetting(f"{name}: names no database")
     config["CONN_HEALTH_CHECKS"] = True
     config.setdefault("CONN_MAX_AGE", 600)
-    config["OPTIONS"] = {**_options(scheme, idle_transaction_seconds), **config.get("OPTIONS", {})}
+    options = _options(scheme, idle_transaction_seconds, limited=name == "REPLICA_URL")
+    config["OPTIONS"] = {**options, **config.get("OPTIONS", {})}
     if scheme == "sqlite":
         # A file, not memory: threads and child processes of the tests must see the same rows.
         config["TEST"] = {"NAME": str(base_dir / "var" / f"test-{Path(config['NAME']).name}")}
     return config
 
 
-def _options(scheme: str, idle_transaction_seconds: int) -> dict[str, object]:
+def _options(scheme: str, idle_transaction_seconds: int, *, limited: bool) -> dict[str, object]:
+    """The primary's statements keep the limit of its server, if that has one."""
     if scheme == "sqlite":
         return {
             # A deferred transaction's second writer fails at once, whatever the timeout.
@@ -78,7 +87,7 @@ def _options(scheme: str, idle_transaction_seconds: int) -> dict[str, object]:
             # An engine without transactions keeps half of one. What errors repeat of a row is found in English only.
             "init_command": "SET time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ZERO_DATE,"
             "NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', default_storage_engine = InnoDB, "
-            "lc_messages = 'en_US', sql_safe_updates = 0",
+            f"lc_messages = 'en_US', sql_safe_updates = 0{LIMITED if limited else ''}",
             "connect_timeout": 10,
             "idle_transaction_seconds": idle_transaction_seconds,
         }
@@ -87,7 +96,8 @@ def _options(scheme: str, idle_transaction_seconds: int) -> dict[str, object]:
         # All that a database or a role may have set otherwise, and that the driver or our statements rely on.
         "options": "-c TimeZone=UTC -c DateStyle=ISO -c IntervalStyle=postgres -c standard_conforming_strings=on "
         "-c bytea_output=hex -c extra_float_digits=1 -c default_transaction_isolation=read\\ committed "
-        f"-c idle_in_transaction_session_timeout={idle_transaction_seconds}s",
+        f"-c idle_in_transaction_session_timeout={idle_transaction_seconds}s"
+        f"{f' -c statement_timeout={STATEMENT}s' if limited else ''}",
     }
 
 

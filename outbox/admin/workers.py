@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 
+from config import replica
 from config.admin import humanize
 from config.admin.filters import Segments
 from config.admin.html import chip, clock_and_age, said
@@ -21,7 +22,6 @@ from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
 from config.database.clock import database_now
-from config.replica import REPLICA, lag, usable
 from config.telemetry.redaction import masked_error
 from outbox.admin.channels import state_of_channel
 from outbox.audit_log import actions
@@ -167,15 +167,15 @@ def foundations() -> Iterator[tuple[str, str, str, str]]:
 
 def _database(alias: str) -> tuple[str, str, str]:
     name = "Database" if alias == DEFAULT_DB_ALIAS else alias.capitalize()
+    if alias == replica.REPLICA and not replica.usable():  # first: a replica that is silent is not waited for again
+        return name, "behind", f"{replica.lag.in_words()}; the primary answers instead"
     started = time.perf_counter()
     try:
         database_now(alias)
     except (DatabaseError, InterfaceError):
         return name, "breaker", "it does not answer"
-    if alias == REPLICA and not usable():
-        return name, "behind", f"{lag.in_words()}; the primary answers instead"
     took = (time.perf_counter() - started) * 1000
-    behind = f", {lag.in_words()}" if alias == REPLICA else ""
+    behind = f", {replica.lag.in_words()}" if alias == replica.REPLICA else ""
     return name, "healthy", f"{connections[alias].display_name} answers in {took:.1f} ms{behind}"
 
 

@@ -145,6 +145,16 @@ def test_a_replica_that_fails_meanwhile_is_replaced_by_the_primary_and_left_alon
     assert about(ours, OperatorAction)
 
 
+def test_it_is_measured_again_after_the_primary_failed(monkeypatch):
+    def away(alias: str) -> None:
+        raise OperationalError("the primary is away")
+
+    with monkeypatch.context() as patch, pytest.raises(OperationalError, match="primary"):
+        patch.setattr(replica, "newest_report", away)
+        replica.lag.seconds()
+    assert replica.lag.seconds() == 0.0
+
+
 def test_writes_locks_and_rows_of_it_belong_to_the_primary():
     act(1)
     with replica.reading():

@@ -1,5 +1,6 @@
 """Settings: a bad value is one line that names its variable."""
 
+import re
 import subprocess
 import sys
 
@@ -154,3 +155,8 @@ def test_a_replica_is_waited_for_briefly(tmp_path):
     assert databases("mysql://u:p@h/d", "", tmp_path).keys() == {"default"}
     both = databases("mysql://u:p@h/d", "mariadb://u:p@other/d", tmp_path)
     assert [both[name]["OPTIONS"]["connect_timeout"] for name in ("default", "replica")] == [10, 2]
+    for scheme in ("postgres", "mysql"):
+        both = databases(f"{scheme}://u:p@h/d", f"{scheme}://u:p@other/d", tmp_path)
+        assert [both[name]["OPTIONS"].get("read_timeout") for name in ("default", "replica")] == [None, 6]
+        limits = [re.findall("statement_time\\w* ?= ?5", str(both[name]["OPTIONS"])) for name in ("default", "replica")]
+        assert list(map(len, limits)) == [0, 1]
