@@ -19,6 +19,7 @@ MAY_USE = {
         "database": ["telemetry"],
         "database/dialects": [],
         "database/mysql": ["database"],
+        "database/postgresql": [],
         "database/sqlite": [],
         "kafka": ["telemetry", "database"],
         "kafka/consumer": ["telemetry", "database", "kafka"],

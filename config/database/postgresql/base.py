@@ -8,7 +8,7 @@ from typing import Any
 from django_prometheus.db.backends.postgresql.base import DatabaseWrapper as MeasuredWrapper
 
 
-class DatabaseWrapper(MeasuredWrapper):
+class PostgreSQLWrapper(MeasuredWrapper):
     """`read_timeout` is in seconds, as for MySQL, whose driver knows it; without it waits have no end.
 
     PostgreSQL's own library has none: keepalives notice a host that is gone, not a server that is stopped.
@@ -26,3 +26,6 @@ class DatabaseWrapper(MeasuredWrapper):
         if self.read_timeout:
             session.wait = partial(session.wait, timeout=self.read_timeout)  # every statement's way to its answer
         return session
+
+
+DatabaseWrapper = PostgreSQLWrapper  # the name that Django looks for
