@@ -20,6 +20,8 @@ ROW = re.compile(r"(?<!\s)\s*\n(?:DETAIL|CONTEXT):.*", re.DOTALL)
 VALUES = (("entry '", "' for key"), ("value: '", "' for "), (': "', '"\0'), (': "', '"\n'))
 MOST_CAUSES = 20
 QUERY = re.compile(r"\?.*", re.DOTALL)
+ORIGIN = re.compile(r"\A(?:\w+://[^/]*)?")  # what stands in front of the path, if anything
+URLS = ("http.target", "http.url", "url.full", "url.path")
 
 
 def without_values(text: str) -> str:
@@ -81,11 +83,14 @@ def _redacted(value: object) -> object:
     return without_addresses(value) if isinstance(value, str) and "@" in value else value
 
 
-def without_query(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Those attributes of a request's span that hold a query string, without it: search keys can be addresses."""
-    cut = {
-        name: QUERY.sub("", attributes[name]) for name in ("http.target", "http.url", "url.full") if name in attributes
-    }
+def without_query(attributes: Mapping[str, str], path: str = "") -> dict[str, str]:
+    """Those attributes of a request's span that hold a query string, without it: search keys can be addresses.
+
+    `path` stands in them instead of one that holds a secret.
+    """
+    cut = {name: QUERY.sub("", attributes[name]) for name in URLS if name in attributes}
+    if path:
+        cut = {name: ORIGIN.findall(url)[0] + path for name, url in cut.items()}
     return cut | ({"url.query": ""} if "url.query" in attributes else {})
 
 

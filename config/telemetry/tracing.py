@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.conf import settings
 from django.db.models import Q
+from django.urls import Resolver404, resolve
 
 from config.environment.env import BadSetting
 from config.telemetry.redaction import without_query
@@ -63,9 +64,15 @@ def service_name(arguments: list[str]) -> str:
 
 
 def hide_query(span: Any, request: object) -> None:
-    """Take the query string out of a request's span."""
+    """Take the query string out of a request's span, and the secret of a link that sets a password."""
     if span.is_recording():
-        span.set_attributes(without_query(dict(span.attributes)))
+        try:
+            # Also without its last slash, to which Django redirects. No middleware has found the route yet.
+            match = resolve(f"{getattr(request, 'path_info', '').rstrip('/')}/")
+            secret = "token" in match.kwargs
+        except Resolver404:
+            secret = False
+        span.set_attributes(without_query(dict(span.attributes), f"/{match.route}" if secret else ""))
 
 
 # -- Spans ---------------------------------------------------------------------------------------------------

@@ -111,6 +111,21 @@ def test_a_try_that_fails_says_why_and_probes_leave_no_span(traces, mails, calle
     assert (said["request"], said["delivery_failed"]) == (delivery.trace, [delivery.trace])
 
 
+def test_the_secret_of_a_password_link_is_in_no_span(traces, client, settings):
+    settings.SECURE_SSL_REDIRECT = True
+    link = "/admin/auth/user/welcome/MQ/c0ffee-5ecret/"
+    for secure, path in ((True, link), (False, link), (True, link.rstrip("/"))):
+        client.get(path, secure=secure)
+    client.get("/admin/find/", secure=True)
+    client.get("/nowhere/?q=5ecret", secure=True)
+    said = repr(traces.spans())
+    assert "5ecret" not in said
+    assert said.count("'http.url': 'http://testserver/admin/auth/user/welcome/<uidb64>/<token>/'") == 1
+    assert said.count("'http.url': 'https://testserver/admin/auth/user/welcome/<uidb64>/<token>/'") == 2
+    assert "'https://testserver/admin/find/'" in said
+    assert "'https://testserver/nowhere/'" in said
+
+
 def test_a_call_with_many_messages_links_to_each_trace_once(traces, install, settings):  # noqa: F811
     settings.OUTBOX_BATCH = 200
     handler = install(Scripted(acknowledges="batch"))

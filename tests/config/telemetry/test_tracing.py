@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 
 from config.environment.env import BadSetting
+from config.telemetry.redaction import without_query
 from config.telemetry.tracing import service_name, start_tracing, trace_id_of
 
 
@@ -40,6 +41,20 @@ def test_a_missing_library_names_the_extra(settings):
 )
 def test_a_service_is_named_after_its_process(command, name):
     assert service_name(command.split()) == f"spillway-{name}"
+
+
+def test_a_route_takes_the_place_of_a_path_under_each_name_that_a_path_has():
+    path = "/welcome/MQ/5ecret/"
+    span = {"http.target": path, "http.url": f"http://x{path}?q=1", "url.full": f"https://x{path}", "url.path": path}
+    route = r"/welcome/(?P<token>[\w]+)/"
+    assert without_query({**span, "url.query": "q=1", "http.method": "GET"}, route) == {
+        "http.target": route,
+        "http.url": f"http://x{route}",
+        "url.full": f"https://x{route}",
+        "url.path": route,
+        "url.query": "",
+    }
+    assert without_query(span) == {**span, "http.url": f"http://x{path}"}
 
 
 def test_only_a_sound_traceparent_has_a_trace():
