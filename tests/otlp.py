@@ -25,6 +25,7 @@ class Span(NamedTuple):
     about: dict[str, str]
     failed: str  # the status of an error
     began: int  # Unix time, nanoseconds
+    events: list[tuple[str, dict[str, str]]]
 
     @property
     def traceparent(self) -> str:
@@ -82,7 +83,9 @@ def decoded(body: bytes) -> Iterator[Span]:
                 links = [(link.trace_id.hex(), link.span_id.hex()) for link in span.links]
                 ids = span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()
                 failed = span.status.message or "error" if span.status.code == 2 else ""
-                yield Span(service, span.name, *ids, links, _values(span.attributes), failed, span.start_time_unix_nano)
+                events = [(event.name, _values(event.attributes)) for event in span.events]
+                about, began = _values(span.attributes), span.start_time_unix_nano
+                yield Span(service, span.name, *ids, links, about, failed, began, events)
 
 
 def _values(pairs: Any) -> dict[str, str]:

@@ -13,12 +13,13 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.instrumentation.celery import CeleryInstrumentor
 from opentelemetry.instrumentation.django import DjangoInstrumentor
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 MOST_LINKS = 128  # what a span keeps
+KIND = "exception.type"
 Ids = tuple[int, int, int]  # of a trace, of a span in it, and its flags
 
 
@@ -47,6 +48,28 @@ class OpenSpan(NonRecordingSpan):
         self.status = status if isinstance(status, Status) else Status(status, description)
 
 
+class ErrorsByKind(BatchSpanProcessor):
+    """Of an exception that an instrumentor has recorded its class leaves: its text and its traceback may be somebody's data."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        events = [_by_kind(event) for event in span.events]
+        kinds = [str((event.attributes or {})[KIND]) for event in events if event.name == "exception"]
+        if kinds:
+            said = kinds[-1].rpartition(".")[2] if span.status.description else None
+            span = ReadableSpan(
+                span.name, span.context, span.parent, span.resource, span.attributes, events, span.links, span.kind,
+                status=Status(span.status.status_code, said), start_time=span.start_time, end_time=span.end_time,
+                instrumentation_scope=span.instrumentation_scope,
+            )  # fmt: skip
+        super().on_end(span)
+
+
+def _by_kind(event: Event) -> Event:
+    if event.name != "exception":
+        return event
+    return Event(event.name, {KIND: (event.attributes or {}).get(KIND, "")}, event.timestamp)
+
+
 class Spans:
     """What makes spans in this process, and sends them to `endpoint` (OTLP over HTTP) as `service`."""
 
@@ -55,7 +78,7 @@ class Spans:
         self.resource = OneResource(known.attributes, known.schema_url)
         self.scope = InstrumentationScope("spillway")
         self.provider = TracerProvider(resource=self.resource)
-        self.processor = BatchSpanProcessor(OTLPSpanExporter(endpoint))
+        self.processor = ErrorsByKind(OTLPSpanExporter(endpoint))
         self.provider.add_span_processor(self.processor)
         trace.set_tracer_provider(self.provider)
         self.flush = self.provider.force_flush

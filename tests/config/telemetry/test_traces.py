@@ -7,8 +7,10 @@ import threading
 from dataclasses import replace
 
 import pytest
+from celery import current_app
 from django.contrib.auth.models import User
 from django.urls import reverse
+from django.views.generic import RedirectView
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.flusher import Flusher
@@ -265,6 +267,34 @@ def test_what_a_block_raises_ends_its_span_and_is_left_behind(traces):
     torn = traces.one("torn")
     assert (torn.failed, torn.about, torn.parent) == ("LookupError", {"order": "A1", "step": "send"}, "")
     assert tracing.traceparent() == ""
+
+
+class Torn(Exception):
+    """What no server says."""
+
+
+def torn(*_args, **_kwargs):
+    from opentelemetry import trace
+
+    trace.get_current_span().add_event("step", {"of": "two"})
+    raise Torn("ada@example.com")
+
+
+def test_what_a_request_or_a_task_raises_is_said_by_its_class_alone(traces, client, monkeypatch):
+    monkeypatch.setattr(RedirectView, "get", torn)
+    client.raise_request_exception = False
+    assert client.get("/", secure=True).status_code == 500
+    current_app.task(torn, name="torn", shared=False).apply()
+    current_app.tasks.pop("torn")
+    spans = [span for span in traces.spans() if span.name in ("GET ", "GET", "run/torn")]
+    assert len(spans) == 2
+    for span in spans:
+        kinds = [about for name, about in span.events if name == "exception"]
+        assert kinds
+        assert all(kind == {"exception.type": f"{__name__}.Torn"} for kind in kinds)
+        assert ("step", {"of": "two"}) in span.events
+        assert span.failed == "Torn"
+    assert "ada@example.com" not in repr(spans)
 
 
 def test_off_nothing_of_opentelemetry_is_imported(memory, monkeypatch):  # noqa: F811
