@@ -70,4 +70,4 @@ def process_ends(**_: object) -> None:
     from config.telemetry import tracing
 
     alive.end_reports()
-    tracing.flush()
+    tracing.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,7 +63,8 @@ class Receiver:
         self._server.server_close()
 
     def spans(self) -> list[Span]:
-        tracing.flush()
+        if tracing._spans:
+            tracing._spans.provider.force_flush()
         return list(self._spans)
 
     def named(self, name: str) -> list[Span]:
@@ -105,6 +107,7 @@ def exported() -> Iterator[Receiver]:
         finally:
             spans, tracing._spans = tracing._spans, None
             assert spans
-            spans.provider.shutdown()
+            atexit.unregister(spans.end)
+            spans.end()
             DjangoInstrumentor().uninstrument()
             CeleryInstrumentor().uninstrument()

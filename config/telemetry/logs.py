@@ -106,6 +106,8 @@ def configure(options: dict[str, str]) -> None:
                 "kafka": {"level": "CRITICAL"},
                 # The same, with a traceback each time; whoever asks the store says what it answered.
                 "cassandra": {"level": "CRITICAL"},
+                # Each attempt of an export, and each span that a full queue drops; that a batch is lost is an error.
+                "opentelemetry": {"level": "ERROR"},
                 "django.request": {"level": "ERROR"},
                 "django.utils.autoreload": {"level": "WARNING"},
             },

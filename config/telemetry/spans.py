@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 MOST_LINKS = 128  # what a span keeps
+MOST_MILLISECONDS_AT_EXIT = 3000  # of the 8 s that a process has to end
 KIND = "exception.type"
 Ids = tuple[int, int, int]  # of a trace, of a span in it, and its flags
 
@@ -74,14 +76,24 @@ class Spans:
     """What makes spans in this process, and sends them to `endpoint` (OTLP over HTTP) as `service`."""
 
     def __init__(self, endpoint: str, service: str) -> None:
-        known = Resource.create({"service.name": service})
+        known = Resource.create({})
+        if str(known.attributes["service.name"]).startswith("unknown_service"):  # no operator has named it
+            known = known.merge(Resource({"service.name": service}))
         self.resource = OneResource(known.attributes, known.schema_url)
         self.scope = InstrumentationScope("spillway")
-        self.provider = TracerProvider(resource=self.resource)
+        self.provider = TracerProvider(resource=self.resource, shutdown_on_exit=False)
         self.processor = ErrorsByKind(OTLPSpanExporter(endpoint))
         self.provider.add_span_processor(self.processor)
         trace.set_tracer_provider(self.provider)
-        self.flush = self.provider.force_flush
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """Export what waits, for at most 3 s, and nothing more.
+
+        The processor's public `shutdown` waits 30 s for a collector that hangs, and `force_flush` for each batch anew. From
+        Python 3.12 on, a thread that could be left behind cannot be started at exit; theirs runs already.
+        """
+        self.processor._batch_processor.shutdown(timeout_millis=MOST_MILLISECONDS_AT_EXIT)
 
     def instrument(self, request_hook: Callable[..., None], excluded_urls: str) -> None:
         """A span for each request of the web server and each task of Celery."""

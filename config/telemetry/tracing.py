@@ -113,10 +113,10 @@ def fail(reason: str) -> None:
         _spans.fail(reason)
 
 
-def flush() -> None:
-    """Export what waits: for a process that ends without its exit handlers."""
+def end() -> None:
+    """Export what waits, for at most 3 s: for a process that ends without its exit handlers."""
     if _spans is not None:
-        _spans.flush()
+        _spans.end()
 
 
 # -- Traceparents --------------------------------------------------------------------------------------------

@@ -1,6 +1,10 @@
 """Tracing: off without an endpoint, one clear line when its libraries are missing."""
 
 import importlib.util
+import os
+import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -68,3 +72,27 @@ def test_only_a_sound_traceparent_has_a_trace():
         f"00-{trace.upper()}-{span}-01",
     ):
         assert trace_id_of(broken) == ""
+
+
+ONE_SPAN = """
+import django
+django.setup()
+from config.telemetry import tracing
+with tracing.span("one", ""):
+    pass
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("listens", [True, False], ids=["hangs", "is down"])
+def test_a_process_ends_without_its_collector_and_with_a_line_at_most(listens):
+    pytest.importorskip("opentelemetry", reason="the extra `otel` is not installed: no trace is tested")
+    with socket.create_server(("127.0.0.1", 0)) as collector:  # accepts, and never answers
+        url = f"http://127.0.0.1:{collector.getsockname()[1]}"
+        if not listens:
+            collector.close()
+        given = {"DJANGO_SETTINGS_MODULE": "config.settings", "DEBUG": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": url}
+        command = [sys.executable, "-c", ONE_SPAN]
+        ended = subprocess.run(command, env={**os.environ, **given}, timeout=15, capture_output=True, text=True)
+    assert ended.returncode == 0
+    assert len(ended.stderr.splitlines()) <= 1, ended.stderr
