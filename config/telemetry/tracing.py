@@ -20,7 +20,9 @@ from config.telemetry.redaction import without_query
 if TYPE_CHECKING:
     from config.telemetry.spans import Ids, Spans
 
-TRACEPARENT = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+IDS = r"(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})"
+TRACEPARENT = re.compile(rf"00-{IDS}")
+ANY_VERSION = re.compile(rf"(?!ff|00.{{54}})[0-9a-f]{{2}}-({IDS})(?:-.*)?")  # only a later one may say more
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 SAMPLED = 1  # the flag of a traceparent whose span somebody keeps
 PROBES = r"^https?://[^/]+/(healthz|livez|readyz|metrics)\b"
@@ -148,12 +150,11 @@ def in_trace(text: str) -> Q:
 
 
 def traceparent_in(headers: Iterable[tuple[str, bytes | None]] | None) -> str:
-    """The traceparent among a record's headers; empty without a sound one."""
-    for name, value in headers or ():
-        if name == "traceparent" and value:
-            text = value.decode("ascii", "replace")
-            return text if TRACEPARENT.fullmatch(text) else ""
-    return ""
+    """The traceparent among a record's headers, as one of version 00; empty without a sound one, or with several."""
+    found = [value for name, value in headers or () if name == "traceparent"]
+    text = (found[0] or b"").decode("ascii", "replace") if len(found) == 1 else ""
+    match = ANY_VERSION.fullmatch(text)
+    return f"00-{match[1]}" if match else ""
 
 
 def _ids(text: str) -> Ids | None:

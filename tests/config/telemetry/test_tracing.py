@@ -10,7 +10,7 @@ import pytest
 
 from config.environment.env import BadSetting
 from config.telemetry.redaction import without_query
-from config.telemetry.tracing import service_name, start_tracing, trace_id_of
+from config.telemetry.tracing import service_name, start_tracing, trace_id_of, traceparent_in
 
 
 def test_without_an_endpoint_nothing_is_traced(settings):
@@ -72,6 +72,18 @@ def test_only_a_sound_traceparent_has_a_trace():
         f"00-{trace.upper()}-{span}-01",
     ):
         assert trace_id_of(broken) == ""
+
+
+def test_a_record_has_one_traceparent_of_any_version():
+    ids = f"{'ab' * 16}-{'cd' * 8}-01"
+
+    def read(*texts):
+        return traceparent_in([("other", b"x"), *(("traceparent", text and text.encode()) for text in texts)])
+
+    assert {read(f"00-{ids}"), read(f"cc-{ids}"), read(f"01-{ids}-what-will-be")} == {f"00-{ids}"}
+    for broken in (f"ff-{ids}", f"00-{ids}-x", f"00-{ids}-", f"01-{ids}x", f"0-{ids}", f"01-{ids}-\n", "", None):
+        assert read(broken) == ""
+    assert read() == read(f"00-{ids}", f"00-{ids}") == traceparent_in(None) == ""
 
 
 ONE_SPAN = """
