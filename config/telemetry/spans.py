@@ -76,9 +76,7 @@ class Spans:
     """What makes spans in this process, and sends them to `endpoint` (OTLP over HTTP) as `service`."""
 
     def __init__(self, endpoint: str, service: str) -> None:
-        known = Resource.create({})
-        if str(known.attributes["service.name"]).startswith("unknown_service"):  # no operator has named it
-            known = known.merge(Resource({"service.name": service}))
+        known = Resource.create({"service.name": service})
         self.resource = OneResource(known.attributes, known.schema_url)
         self.scope = InstrumentationScope("spillway")
         self.provider = TracerProvider(resource=self.resource, shutdown_on_exit=False)
@@ -121,11 +119,12 @@ class Spans:
         span_id = known_as[1] if known_as else made.generate_span_id()
         linked, of_kind = [Link(remote(ids)) for ids in islice(links, MOST_LINKS)], SpanKind[kind.upper()]
         verdict = self.provider.sampler.should_sample(below, trace_id, name, of_kind, attributes, linked)
-        sampled = verdict.decision.is_sampled()
+        # A traceparent that has been carried away says whether others keep what stands below it.
+        sampled = bool(known_as[2] & TraceFlags.SAMPLED) if known_as else verdict.decision.is_sampled()
         flags = TraceFlags(above.trace_flags & ~TraceFlags.SAMPLED | sampled)
         span = OpenSpan(
             SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags, trace_state=verdict.trace_state),
-            verdict.attributes,
+            {**attributes, **(verdict.attributes or {})},  # one that drops a span says none
         )
         began = began or time.time_ns()
         token = context.attach(trace.set_span_in_context(span, below))

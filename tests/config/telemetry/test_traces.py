@@ -5,6 +5,7 @@ import runpy
 import sys
 import threading
 from dataclasses import replace
+from uuid import NAMESPACE_URL, uuid5
 
 import pytest
 from celery import current_app
@@ -255,6 +256,22 @@ def test_a_sampler_decides_where_a_trace_begins_and_a_parent_for_those_below(tra
     assert (outer.parent, inner.parent, inner.traceparent) == (STRANGE[36:52], outer.id, carried)
     assert len(traces.spans()) == 2
     assert tracing.traceparent() == ""
+
+
+@pytest.mark.parametrize("flag", ["00", "01"])
+def test_a_span_that_is_known_is_kept_as_its_traceparent_says(traces, monkeypatch, flag):
+    from opentelemetry.sdk.trace import sampling
+
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.1")
+    tracing._spans.provider.sampler = sampling._get_from_env_or_default()
+    own = f"00-{uuid5(NAMESPACE_URL, flag).hex}-{'cd' * 8}-{flag}"
+    with tracing.span("cut batch", "", known_as=own, orders=2):
+        assert tracing.traceparent() == own
+    with tracing.span("send batch", own):
+        pass
+    kept = [(span.name, span.trace, span.about) for span in traces.spans()]
+    assert kept == [("cut batch", own[3:35], {"orders": "2"}), ("send batch", own[3:35], {})][: 2 * int(flag)]
 
 
 def test_what_a_block_raises_ends_its_span_and_is_left_behind(traces):
