@@ -124,7 +124,7 @@ class Spans:
         flags = TraceFlags(above.trace_flags & ~TraceFlags.SAMPLED | sampled)
         span = OpenSpan(
             SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags, trace_state=verdict.trace_state),
-            {**attributes, **(verdict.attributes or {})},  # one that drops a span says none
+            dict(attributes) | dict(verdict.attributes or {}),  # one that drops a span says none
         )
         began = began or time.time_ns()
         token = context.attach(trace.set_span_in_context(span, below))
