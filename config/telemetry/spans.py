@@ -73,10 +73,12 @@ def _by_kind(event: Event) -> Event:
 
 
 class Spans:
-    """What makes spans in this process, and sends them to `endpoint` (OTLP over HTTP) as `service`."""
+    """What makes spans in this process, and sends them to `endpoint` (OTLP over HTTP) as `service`, or as an operator named it."""
 
     def __init__(self, endpoint: str, service: str) -> None:
-        known = Resource.create({"service.name": service})
+        known = Resource.create({})
+        if str(known.attributes["service.name"]).startswith("unknown_service"):  # no operator has named it
+            known = known.merge(Resource({"service.name": service}))
         self.resource = OneResource(known.attributes, known.schema_url)
         self.scope = InstrumentationScope("spillway")
         self.provider = TracerProvider(resource=self.resource, shutdown_on_exit=False)

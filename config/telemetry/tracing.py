@@ -33,20 +33,21 @@ _spans: Spans | None = None  # None: nothing is traced, and nothing of OpenTelem
 
 # -- Starting ------------------------------------------------------------------------------------------------
 def start_tracing() -> bool:
-    """Instrument Django and Celery and export over OTLP/HTTP; False when no endpoint is set, or OTEL_SDK_DISABLED is true.
+    """Instrument Django and Celery and export over OTLP/HTTP; False when no variable says where to, or one says not to.
 
     Raises BadSetting when the extra `otel` is not installed.
     """
     global _spans
-    endpoint = settings.OTEL_EXPORTER_OTLP_ENDPOINT
-    if not endpoint or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    base = settings.OTEL_EXPORTER_OTLP_ENDPOINT.rstrip("/")
+    endpoint = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or (base and f"{base}/v1/traces")
+    switches = {name: os.environ.get(name, "").lower() for name in ("OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER")}
+    if not endpoint or switches["OTEL_SDK_DISABLED"] == "true" or switches["OTEL_TRACES_EXPORTER"] == "none":
         return False
     try:
         from config.telemetry.spans import Spans
     except ImportError as error:
         raise BadSetting(f"OTEL_EXPORTER_OTLP_ENDPOINT: {error.name} is missing; install the extra `otel`") from error
-    name = os.environ.get("OTEL_SERVICE_NAME") or service_name(sys.argv)
-    _spans = Spans(f"{endpoint.rstrip('/')}/v1/traces", name)
+    _spans = Spans(endpoint, service_name(sys.argv))
     excluded = [PROBES, os.environ.get("OTEL_PYTHON_DJANGO_EXCLUDED_URLS", "")]
     _spans.instrument(hide_query, ",".join(filter(None, excluded)))
     return True

@@ -11,6 +11,7 @@ import pytest
 from config.environment.env import BadSetting
 from config.telemetry.redaction import without_query
 from config.telemetry.tracing import service_name, start_tracing, trace_id_of, traceparent_in
+from tests.otlp import Receiver
 
 
 def test_without_an_endpoint_nothing_is_traced(settings):
@@ -18,10 +19,29 @@ def test_without_an_endpoint_nothing_is_traced(settings):
     assert start_tracing() is False
 
 
-def test_the_libraries_own_switch_turns_it_off(settings, monkeypatch):
+@pytest.mark.parametrize(("switch", "off"), [("OTEL_SDK_DISABLED", "True"), ("OTEL_TRACES_EXPORTER", "none")])
+def test_the_libraries_own_switches_turn_it_off(settings, monkeypatch, switch, off):
     settings.OTEL_EXPORTER_OTLP_ENDPOINT = "http://127.0.0.1:4318"
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "True")
+    monkeypatch.setenv(switch, off)
     assert start_tracing() is False
+
+
+@pytest.mark.parametrize(
+    ("given", "service"),
+    [
+        ({}, "spillway-web"), ({"OTEL_SERVICE_NAME": "mine"}, "mine"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=mine,team=a"}, "mine"),
+    ],
+)  # fmt: skip
+def test_an_address_of_traces_alone_is_enough_and_an_operators_name_stays(given, service):
+    pytest.importorskip("opentelemetry", reason="the extra `otel` is not installed: no trace is tested")
+    with Receiver() as receiver:
+        given = given | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{receiver.url}/v1/traces"}
+        environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "DEBUG": "1", **given}
+        for general in ("", "http://127.0.0.1:1"):
+            environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = general
+            subprocess.run([sys.executable, "-c", ONE_SPAN], env=environment, timeout=60, check=True)
+        assert [span.service for span in receiver.spans()] == [service, service]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("opentelemetry") is not None, reason="the extra `otel` is installed")
