@@ -14,7 +14,7 @@ from celery.signals import (
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-app = Celery("spillway", amqp="config.processes.progress:Transport")
+app = Celery("spillway", amqp="config.processes.progress:PatientAMQP")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 

@@ -268,6 +268,9 @@ def promise_in_words(event_type: str, aggregate: str) -> str:
     return f"{_events(tuple(settings.FLOWS)).get(event_type, event_type)}, {called(aggregate)}"
 
 
+OTHER = "other"  # what no flow names
+
+
 def event_label(event_type: str) -> str:
     """The type as a label of metrics, or `other`: any service may promise any type, and each would be a series for ever."""
     return event_type if event_type in _events(tuple(settings.FLOWS)) else OTHER
@@ -276,9 +279,6 @@ def event_label(event_type: str) -> str:
 def event_labels() -> list[str]:
     """Each label that a type can have."""
     return [*_events(tuple(settings.FLOWS)), OTHER]
-
-
-OTHER = "other"
 
 
 @lru_cache(maxsize=8)

@@ -174,7 +174,7 @@ def _park(refused: Sequence[tuple[LeasedBatch, str]], now: datetime) -> None:
     for batch, error in refused:
         alike[error, batch.attempts + 1].append(batch.pk)
     for (error, attempts), pks in alike.items():
-        Batch.objects.filter(pk__in=pks).put(Batch.Status.PARKED, error=error, attempts=attempts)
+        Batch.objects.filter(pk__any=pks).put(Batch.Status.PARKED, error=error, attempts=attempts)
     before = newest_letters([batch.pk for batch, _ in refused])
     bury([_letter(batch, error, before.get(str(batch.pk)), now) for batch, error in refused], "", now)
     ids = RowIds([batch for batch, _ in refused], batch_id="pk", stream="stream", location_id="location_id")

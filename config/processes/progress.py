@@ -31,5 +31,5 @@ class PatientConnection(Connection):
         return super().ensure_connection(failed, *args, **kwargs)
 
 
-class Transport(AMQP):
+class PatientAMQP(AMQP):
     Connection = PatientConnection

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.conf import settings
 from django.db.models import Q
+from django.http import HttpRequest
 from django.urls import Resolver404, resolve
 
 from config.environment.env import BadSetting
@@ -66,12 +67,12 @@ def service_name(arguments: list[str]) -> str:
     return "spillway-web"
 
 
-def hide_query(span: Any, request: object) -> None:
+def hide_query(span: Any, request: HttpRequest) -> None:
     """Take the query string out of a request's span, and the secret of a link that sets a password."""
     if span.is_recording():
         try:
             # Also without its last slash, to which Django redirects. No middleware has found the route yet.
-            match = resolve(f"{getattr(request, 'path_info', '').rstrip('/')}/")
+            match = resolve(f"{request.path_info.rstrip('/')}/")
             secret = "token" in match.kwargs
         except Resolver404:
             secret = False
@@ -152,8 +153,8 @@ def in_trace(text: str) -> Q:
 
 def traceparent_in(headers: Iterable[tuple[str, bytes | None]] | None) -> str:
     """The traceparent among a record's headers, as one of version 00; empty without a sound one, or with several."""
-    found = [value for name, value in headers or () if name == "traceparent"]
-    text = (found[0] or b"").decode("ascii", "replace") if len(found) == 1 else ""
+    values = [value or b"" for name, value in headers or () if name == "traceparent"]
+    text = values[0].decode("ascii", "replace") if len(values) == 1 else ""
     match = ANY_VERSION.fullmatch(text)
     return f"00-{match[1]}" if match else ""
 

@@ -45,7 +45,9 @@ def quantiles(histogram: str, where: str = "") -> dict[str, str]:
 
 
 def lag(group: str) -> dict[str, str]:
-    return {"{{topic}}": gauge("spillway_consumer_lag_seconds", "topic", f'group=~".*{group}"')}  # KAFKA_TOPIC_PREFIX
+    return {
+        "{{topic}}": gauge("spillway_consumer_lag_seconds", "topic", f'group=~".*{group}"')
+    }  # behind KAFKA_TOPIC_PREFIX
 
 
 def letters_open(source: str) -> dict[str, str]:
@@ -110,7 +112,7 @@ MAIL = Board("spillway-mail", "E-mail delivery", "Whether mail leaves, how fast,
     Panel("Send rate, by event", "ops", "Mails that the provider accepted, by the event that promised them.",
           MESSAGES, {"{{event_type}}": per_second("spillway_delivery_total", f'{BY_CHANNEL}, outcome="sent"', "event_type")}),
     Panel("Success rate", "percentunit", "Accepted tries of all tries, less those that the provider put off (429). Below 90 % for five minutes: alert SpillwaySendsFailing.",
-          CHANNELS, {"accepted": f'(sum(rate(spillway_delivery_total{{{BY_CHANNEL}, outcome="sent"}}[$__rate_interval])) or vector(0))'
+          CHANNELS, {"accepted": f'sum(rate(spillway_delivery_total{{{BY_CHANNEL}, outcome="sent"}}[$__rate_interval]))'
                      f" / sum(rate(spillway_delivery_total{{{TRIED}}}[$__rate_interval]))"}, most=1),
     Panel("Send latency", "s", "One call of the channel, from the request to the provider's answer.",
           CHANNELS, quantiles("spillway_delivery_seconds", BY_CHANNEL)),

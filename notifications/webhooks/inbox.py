@@ -22,7 +22,7 @@ from notifications.mail import deliveries, suppression
 from notifications.mail.deliveries import Delivery, News, Standing
 from notifications.mail.recipients import check
 from notifications.webhooks.providers import OTHER, Event
-from outbox.messages.publish import confirm_all
+from outbox.messages.publish import confirm
 from outbox.models import OutboxMessage
 
 # -- Storing -----------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def _recipients_of(pairs: Sequence[tuple[WebhookEvent, UUID]], now: datetime) ->
         proven.setdefault(event.provider, []).append(mail)
         recipients[message.id] = mail.recipient
     if proven:
-        confirm_all({mail.message_id: mail.provider_id for mails in proven.values() for mail in mails}, now)
+        confirm({mail.message_id: mail.provider_id for mails in proven.values() for mail in mails}, now)
     for provider, mails in sorted(proven.items()):
         deliveries.write(mails, provider, now)
     return recipients

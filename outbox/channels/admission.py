@@ -196,13 +196,8 @@ def pause(channel: str, operator: Operator, reason: str, **more: object) -> bool
         if changed:
             _record(operator, "pause", channel, reason, before=False)
             # What a person writes may be about a customer; the audit log has it.
-            log_committed(
-                "channel_paused",
-                "warning",
-                channel=channel,
-                by=operator.name,
-                reason=reason if operator is ITSELF else "",
-            )
+            why = reason if operator is ITSELF else ""
+            log_committed("channel_paused", "warning", channel=channel, by=operator.name, reason=why)
     return bool(changed)
 
 

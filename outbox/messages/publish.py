@@ -181,17 +181,12 @@ PROVABLE = ("uncertain", "processing", "pending")
 ACCEPTED = {"state": OutboxMessage.State.SENT.value, "lease_until": None, "error_class": "", "error": ""}
 
 
-def confirm(message_id: uuid.UUID, receipt: str, now: datetime) -> bool:
-    """Mark a message as sent, because the other side proved that it accepted it; a planned retry is cancelled.
+def confirm(receipts: Mapping[uuid.UUID, str], now: datetime) -> int:
+    """Mark messages as sent, because the other side proved that it accepted them; a planned retry is cancelled.
 
-    Called in any transaction or none. A worker that is sending it again at this moment finds it settled. False when
-    there is nothing to settle: already sent, in a final state, or never tried.
+    `receipts` are the other side's names by message. Called in any transaction or none. A worker that is sending one again
+    at this moment finds it settled. Returns how many were settled: not those already sent, in a final state, or never tried.
     """
-    return bool(confirm_all({message_id: receipt}, now))
-
-
-def confirm_all(receipts: Mapping[uuid.UUID, str], now: datetime) -> int:
-    """The same for `{message: receipt}`, as webhooks know them; returns how many were settled."""
     confirmed: dict[str, list[OutboxMessage]] = {}
     provable = OutboxMessage.objects.filter(state__in=PROVABLE, attempts__gt=0)
     with transaction.atomic():

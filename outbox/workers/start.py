@@ -70,7 +70,9 @@ def relay_round(seconds: float) -> int:
     """What is due in every channel, for at most so many seconds; returns how many messages moved."""
     stop = threading.Event()
     moved = 0
-    for handler in _chosen(None):
+    chosen = _chosen(None)
+    _begin_counting(chosen, "poll")
+    for handler in chosen:
         worker = Relay(handler, stop)
         deadline = time.monotonic() + seconds / len(handlers())
         while (done := worker.tick()) and time.monotonic() < deadline:
@@ -93,6 +95,7 @@ def _chosen(names: Sequence[str] | None) -> list[MessageHandler]:
 
 
 def _begin_counting(chosen: Sequence[MessageHandler], path: str) -> None:
+    """Whoever delivers exports all that it may count."""
     metrics.from_zero(metrics.OUTBOX_CLAIMS, [path])
     metrics.from_zero(metrics.DELIVERIES, [handler.name for handler in chosen], event_labels(), get_args(Kind))
 

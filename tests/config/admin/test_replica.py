@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -38,9 +39,8 @@ def _alias(django_db_setup: None) -> Iterator[None]:
     del connections[replica.REPLICA], connections.settings[replica.REPLICA]
 
 
-@pytest.fixture(autouse=True)
-def _replica(settings, monkeypatch) -> Iterator[None]:
-    """It is asked, and a worker has just reported."""
+def is_asked(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages ask the replica, and a worker has just reported."""
     settings.HEARTBEAT = "outbox.processes.heartbeat.Heartbeat"
     settings.DATABASE_ROUTERS = ["config.replica.Router"]
     monkeypatch.setattr(replica, "lag", replica.Lag())
@@ -49,6 +49,11 @@ def _replica(settings, monkeypatch) -> Iterator[None]:
         run="8c4f0a3e-6d8e-4a53-9f0e-3a2f4c1b7d10", command="relay_outbox", host="h", place="p", pid=1, mark="m",
         version="1", since=now, kept_since=now, seen_at=now,
     )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _replica(settings, monkeypatch) -> Iterator[None]:
+    is_asked(settings, monkeypatch)
     yield
     connections[replica.REPLICA].close()
 

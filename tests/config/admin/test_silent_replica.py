@@ -18,7 +18,7 @@ from config.environment import databases
 from outbox.processes.models import WorkerProcess
 from tests.config.admin.conftest import list_of
 from tests.config.admin.test_export import act
-from tests.config.admin.test_replica import TRAIL, WORDS
+from tests.config.admin.test_replica import TRAIL, WORDS, is_asked
 from tests.processes.conftest import database_url
 from tests.processes.proxy import Gate
 
@@ -43,14 +43,7 @@ def way(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture
 def gate(way: Gate, db: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """The replica has answered once. When it is silent, it speaks again at last: no test waits for ever."""
-    settings.HEARTBEAT = "outbox.processes.heartbeat.Heartbeat"
-    settings.DATABASE_ROUTERS = ["config.replica.Router"]
-    monkeypatch.setattr(replica, "lag", replica.Lag())
-    now = database_now()
-    WorkerProcess.objects.create(
-        run="8c4f0a3e-6d8e-4a53-9f0e-3a2f4c1b7d10", command="relay_outbox", host="h", place="p", pid=1, mark="m",
-        version="1", since=now, kept_since=now, seen_at=now,
-    )  # fmt: skip
+    is_asked(settings, monkeypatch)
     assert replica.lag.seconds() == 0.0
     at_last = threading.Timer(30, way.flows.set)
     at_last.start()

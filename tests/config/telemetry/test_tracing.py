@@ -40,7 +40,7 @@ def test_an_address_of_traces_alone_is_enough_and_an_operators_name_stays(given,
         environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "DEBUG": "1", **given}
         for general in ("", "http://127.0.0.1:1"):
             environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = general
-            subprocess.run([sys.executable, "-c", ONE_SPAN], env=environment, timeout=60, check=True)
+            subprocess.run([sys.executable, "-c", SPANS], env=environment, timeout=60, check=True)
         assert [span.service for span in receiver.spans()] == [service, service]
 
 
@@ -106,12 +106,13 @@ def test_a_record_has_one_traceparent_of_any_version():
     assert read() == read(f"00-{ids}", f"00-{ids}") == traceparent_in(None) == ""
 
 
-ONE_SPAN = """
-import django
+SPANS = """
+import os, django
 django.setup()
 from config.telemetry import tracing
-with tracing.span("one", ""):
-    pass
+for number in range(int(os.environ.get("SPANS", "1"))):
+    with tracing.span("one", ""):
+        pass
 """
 
 
@@ -124,7 +125,8 @@ def test_a_process_ends_without_its_collector_and_with_a_line_at_most(listens):
         if not listens:
             collector.close()
         given = {"DJANGO_SETTINGS_MODULE": "config.settings", "DEBUG": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": url}
-        command = [sys.executable, "-c", ONE_SPAN]
+        given["SPANS"] = "2000"  # several exports, which would each wait for its timeout
+        command = [sys.executable, "-c", SPANS]
         ended = subprocess.run(command, env={**os.environ, **given}, timeout=15, capture_output=True, text=True)
     assert ended.returncode == 0
     assert len(ended.stderr.splitlines()) <= 1, ended.stderr

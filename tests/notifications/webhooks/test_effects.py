@@ -233,7 +233,7 @@ def test_proof_takes_as_many_statements_more_as_there_are_messages_twice(email):
         messages = [paid(f"{number}-{each}@example.com") for each in range(number)]
         go(email)
         with CaptureQueriesContext(connection) as asked:
-            assert publish.confirm_all({message.pk: "p" for message in messages}, timezone.now()) == number
+            assert publish.confirm({message.pk: "p" for message in messages}, timezone.now()) == number
         return len(asked)
 
     assert statements(4) - statements(1) == 2 * 3

@@ -24,7 +24,7 @@ def test_an_attempt_is_closed_once(memory, go):
     memory.answers = [TRANSIENT, TRANSIENT]
     go(memory)
     OutboxMessage.objects.update(available_at=database_now())
-    memory.before = lambda messages: publish.confirm(pk, "esp-7", database_now())
+    memory.before = lambda messages: publish.confirm({pk: "esp-7"}, database_now())
     go(memory)
     assert outcomes() == [("transient", ""), ("sent", "esp-7")]
     results = [(one, PERMANENT) for one in read_messages(OutboxMessage.objects.all())]

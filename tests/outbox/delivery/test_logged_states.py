@@ -104,7 +104,7 @@ def test_every_other_change_of_a_message_is_told(memory, go, later, told):
     go(memory)
     later(3600)
     assert told(overdue.decide_uncertain, memory) == ["messages_retried"]
-    assert told(confirm, pk, "r-1", database_now()) == ["messages_confirmed"]
+    assert told(confirm, {pk: "r-1"}, database_now()) == ["messages_confirmed"]
 
     pk = promise("order:2")
     stopped = threading.Event()

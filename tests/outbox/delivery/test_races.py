@@ -177,7 +177,7 @@ def uncertain_one(memory):
 def test_proof_and_decision_do_not_both_settle(install):
     memory = install(Scripted())
     pk = uncertain_one(memory)
-    confirmed, _ = race(lambda: publish.confirm(pk, "esp", database_now()), lambda: overdue.decide_uncertain(memory))
+    confirmed, _ = race(lambda: publish.confirm({pk: "esp"}, database_now()), lambda: overdue.decide_uncertain(memory))
     assert confirmed
     assert message(pk).state == "sent"
     assert drain(memory) == 0
@@ -186,7 +186,7 @@ def test_proof_and_decision_do_not_both_settle(install):
 def test_two_proofs_settle_once(install):
     memory = install(Scripted())
     pk = uncertain_one(memory)
-    found = race(*[lambda n=n: publish.confirm(pk, f"esp-{n}", database_now()) for n in range(3)])
+    found = race(*[lambda n=n: publish.confirm({pk: f"esp-{n}"}, database_now()) for n in range(3)])
     assert found.count(True) == 1
 
 

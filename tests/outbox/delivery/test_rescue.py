@@ -194,10 +194,10 @@ def test_proof_that_comes_late_settles_it(memory, go):
     pk = promise()
     memory.answers = [AMBIGUOUS]
     go(memory)
-    assert publish.confirm(pk, "esp-7", database_now())
+    assert publish.confirm({pk: "esp-7"}, database_now())
     row = message(pk)
     assert (row.state, row.receipt, row.times_uncertain) == ("sent", "esp-7", 1)
-    assert not publish.confirm(pk, "esp-8", database_now())
+    assert not publish.confirm({pk: "esp-8"}, database_now())
     assert message(pk).receipt == "esp-7"
 
 
@@ -207,20 +207,20 @@ def test_proof_cancels_a_retry_that_waits(memory, go, later):
     go(memory)
     later(121)
     overdue.decide_uncertain(memory)
-    assert publish.confirm(pk, "esp-7", database_now())
+    assert publish.confirm({pk: "esp-7"}, database_now())
     assert go(memory) == 0
     assert not memory.repeats
 
 
 def test_nothing_proves_a_message_that_was_never_tried(memory):
     pk = promise()
-    assert not publish.confirm(pk, "esp-7", database_now())
+    assert not publish.confirm({pk: "esp-7"}, database_now())
     assert message(pk).state == "pending"
 
 
 def test_proof_in_the_middle_of_a_call_is_not_a_lost_fence(memory, go):
     pk = promise()
-    memory.before = lambda messages: publish.confirm(pk, "esp-7", database_now())
+    memory.before = lambda messages: publish.confirm({pk: "esp-7"}, database_now())
     go(memory)
     assert (message(pk).state, message(pk).receipt) == ("sent", "esp-7")
     assert DeliveryAttempt.objects.get().outcome == "sent"
