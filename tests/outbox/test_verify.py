@@ -114,7 +114,7 @@ def test_what_people_and_providers_settle_is_no_finding(traffic, memory, go, lat
     memory.by_aggregate["order:asked"] = [AMBIGUOUS]
     proved, asked = promise("order:proved"), promise("order:asked")
     go(memory)
-    assert confirm(proved, "r-9", database_now())
+    assert confirm({proved: "r-9"}, database_now())
     assert levers.it_was_sent([asked], ANN, "the provider says so") == 1
     levers.cancel([of("order:waits").get().pk], ANN, "asked")
     pull("requeue", [DeadLetter.objects.get().pk], ANN, "try again")
