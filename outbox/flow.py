@@ -162,10 +162,7 @@ Line = tuple[str, bool, str]
 def workers_diagnosis(now: datetime) -> Iterator[Line]:
     """The workers that report by what they do: the relay, the worker of replay batches, beat."""
     numbers = Numbers(now)
-    closed = {state.name for state in numbers.channels if state.paused or state.breaker == ChannelState.Breaker.OPEN}
-    opened = {state.name: state.open_since or now for state in numbers.channels if state.name not in closed}
-    firsts = {name: due for name, due in numbers.first_due.items() if name not in closed}
-    since = min((max(due, opened.get(name, due)) for name, due in firsts.items()), default=now)
+    since = numbers.neglected_since or now
     waits = f"due messages wait since {humanize.clock_in_zone(since, now)}: is relay_outbox running?"
     yield "relay", now - since <= LATE, "no due message waits" if now - since <= LATE else waits
     left = _orphaned(now)

@@ -41,13 +41,16 @@ def gauges(now: datetime) -> Iterator[Reading]:
     """What /metrics says of the outbox."""
     numbers = Numbers(now)
     yield Reading(metrics.OUTBOX_PENDING, numbers.pending)
-    yield Reading(metrics.OUTBOX_OLDEST_PENDING, numbers.overdue.total_seconds())
     yield Reading(metrics.OUTBOX_STUCK, numbers.stuck)
     yield Reading(metrics.OUTBOX_HELD, len(numbers.held))
     yield Reading(metrics.KEYS_OVERDUE, numbers.keys_overdue.total_seconds())
     if numbers.cdc_lag is not None:
         yield Reading(metrics.CDC_LAG, numbers.cdc_lag)
+    for name in numbers.channel_names:
+        waited = now - numbers.first_due.get(name, now)
+        yield Reading(metrics.OUTBOX_OLDEST_PENDING, waited.total_seconds(), {"channel": name})
     for state in numbers.channels:
+        yield Reading(metrics.CHANNEL_CLOSED, bool(state.why_closed(now)), {"channel": state.name})
         yield Reading(metrics.BREAKER_OPEN, state.breaker == ChannelState.Breaker.OPEN, {"channel": state.name})
         by_itself = state.paused and state.paused_by == ITSELF.name
         yield Reading(metrics.CHANNEL_PAUSED, by_itself, {"channel": state.name, "by": "spillway"})
@@ -88,10 +91,11 @@ class Numbers(Trends):
 
     @property
     def neglected_since(self) -> datetime | None:
-        """Since when a message could have been sent: behind a closed channel it counts from when that opened."""
+        """Since when a message could have been sent: none behind a closed channel, and from when that opened on."""
+        closed = {state.name for state in self.channels if state.why_closed(self.now) or self.stands(state)}
         opened = {state.name: state.open_since for state in self.channels}
-        waits = (max(first, opened.get(name) or first) for name, first in self.first_due.items())
-        return min(waits, default=None)
+        due = {name: first for name, first in self.first_due.items() if name not in closed}
+        return min((max(first, opened.get(name) or first) for name, first in due.items()), default=None)
 
     @cached_property
     def processing(self) -> int:
@@ -132,6 +136,10 @@ class Numbers(Trends):
     def kafka_away(self) -> datetime | None:
         """Since when Kafka does not answer: also where nothing listens to a topic, a channel may lead there."""
         return progress.kafka_away(self.now)
+
+    def stands(self, state: ChannelState) -> bool:
+        """Whether the channel leads to Kafka, and that does not answer."""
+        return bool(self.kafka_away) and isinstance(handlers().get(state.name), KafkaHandler)
 
     @cached_property
     def cdc_lag(self) -> float | None:
@@ -214,16 +222,11 @@ def _channel(numbers: Numbers, state: ChannelState) -> Stage:
     url = reverse("admin:outbox_channelstate_change", args=[state.pk])
     if state.paused:
         return Stage(state.name, "0", "/s", [Truncator(state.pause_reason).chars(20)], url, tone="bad", word="Paused")
-    if _stands(numbers, state):
+    if numbers.stands(state):
         return Stage(state.name, humanize.UNKNOWN, "", ["nobody answers"], url, tone="bad", word="No answer")
     if state.breaker == OPEN:
         return Stage(state.name, "0", "/s", ["nobody answers"], url, tone="bad", word="Breaker")
     return Stage(state.name, "sending", "", ["breaker closed"], url)
-
-
-def _stands(numbers: Numbers, state: ChannelState) -> bool:
-    """Whether the channel leads to Kafka, and that does not answer."""
-    return bool(numbers.kafka_away) and isinstance(handlers().get(state.name), KafkaHandler)
 
 
 def _sent(numbers: Numbers) -> Stage:
@@ -240,16 +243,16 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
     yield from letter_needs([FLOW], urgent=["deliver"])
     yield from rising_needs(numbers.now)
     yield from batch_needs(numbers.now)
-    troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN or _stands(numbers, state)]
+    troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN or numbers.stands(state)]
     for state in troubled:
-        away = numbers.kafka_away if not state.paused and _stands(numbers, state) else None
+        away = numbers.kafka_away if not state.paused and numbers.stands(state) else None
         yield away_need(away, numbers.now) if away else _closed_channel(numbers, state)
     if numbers.stuck:
         yield _stuck(numbers)
     if numbers.held:
         yield _held(numbers)
     since = numbers.neglected_since
-    if since and numbers.now - since > LATE and not troubled:
+    if since and numbers.now - since > LATE:
         yield _waiting(numbers, since)
 
 

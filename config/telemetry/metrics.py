@@ -76,7 +76,8 @@ OUTBOX_PENDING = Gauge(
 )
 OUTBOX_OLDEST_PENDING = Gauge(
     "spillway_outbox_oldest_pending_seconds",
-    "How long the message has waited that has been due longest.",
+    "How long the message of a channel has waited that has been due longest, whether the channel is open or not.",
+    ["channel"],
     registry=NOWHERE,
 )
 OUTBOX_STUCK = Gauge(
@@ -95,6 +96,12 @@ BREAKER_OPEN = Gauge(
 )
 CHANNEL_PAUSED = Gauge(
     "spillway_channel_paused", "1 while a channel waits for somebody to resume it.", ["channel", "by"], registry=NOWHERE
+)
+CHANNEL_CLOSED = Gauge(
+    "spillway_channel_closed",
+    "1 while a channel may not send: it is paused, its breaker is open, or it was told to wait.",
+    ["channel"],
+    registry=NOWHERE,
 )
 OUTBOX_HELD = Gauge(
     "spillway_outbox_held",

@@ -38,15 +38,8 @@ class ChannelQuerySet(models.QuerySet["ChannelState"]):
 
     def why_closed(self, channels: Iterable[str], now: datetime) -> str:
         """Why one of these channels takes nothing now, in one line; empty when all are open."""
-        states = list(self.filter(name__in=set(channels)).order_by("name"))
-        for state in states:
-            if state.paused:
-                return f"channel {state.name} is paused: {state.pause_reason}"
-            if state.breaker == ChannelState.Breaker.OPEN:
-                return f"channel {state.name}: nobody answers"
-            if state.wait_until and state.wait_until > now:
-                return f"channel {state.name} was told to wait until {humanize.clock_in_zone(state.wait_until, now)}"
-        return ""
+        states = self.filter(name__in=set(channels)).order_by("name")
+        return next(filter(None, (state.why_closed(now) for state in states)), "")
 
     def close_breaker(self, now: datetime, **more: object) -> int:
         """Somebody answers: no outage counts any more."""
@@ -101,6 +94,16 @@ class ChannelState(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def why_closed(self, now: datetime) -> str:
+        """Why it takes nothing now, in one line; empty when it is open."""
+        if self.paused:
+            return f"channel {self.name} is paused: {self.pause_reason}"
+        if self.breaker == ChannelState.Breaker.OPEN:
+            return f"channel {self.name}: nobody answers"
+        if self.wait_until and self.wait_until > now:
+            return f"channel {self.name} was told to wait until {humanize.clock_in_zone(self.wait_until, now)}"
+        return ""
 
     @property
     def open_since(self) -> datetime | None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from buffer.ingest.handler import LOW_WATER
 from config.telemetry.activity import HANGS
 from tests.docs.test_deployment import OPTIONAL, commands
 from tests.docs.test_docs_complete import catalogue, exposed, variables
@@ -41,7 +42,6 @@ SCALED = {
                     "properties": {"name": {"type": "string"}, "kind": {"enum": ["Deployment", "StatefulSet"]}},
                 },
                 "minReplicaCount": {"type": "integer"}, "maxReplicaCount": {"type": "integer"},
-                "cooldownPeriod": {"type": "integer"},
                 "advanced": {
                     "type": "object", "additionalProperties": False,
                     "properties": {"horizontalPodAutoscalerConfig": {"type": "object", "required": ["behavior"]}},
@@ -184,17 +184,27 @@ def test_what_scales_is_given_no_number_and_no_more_than_there_are_partitions():
 
 
 # What Prometheus has read of each of three pods of web, and the seconds that KEDA is told; told nothing, it stays at the minimum.
-STOPPED = 'spillway_partition_stopped{namespace="spillway",group="buffer-ingest",topic="events",partition="1"}'
+STOPPED = 'spillway_partition_stopped{{namespace="spillway",group="{}",topic="events",partition="1"}}'
+READERS = {"ingest": "buffer-ingest", "track": "buffer-track", "intake": "outbox-intake", "throttler": "throttler"}
+PENDING = 'spillway_buffer_pending_events{namespace="spillway",stream="events"}'
+STALLED = 'spillway_throttler_stalled{{namespace="spillway",partition="{}"}}'
+CLOSED = 'spillway_channel_closed{{namespace="{}",channel="{}"}}'
+EMAIL, KAFKA = CLOSED.format("spillway", "email"), CLOSED.format("spillway", "kafka")
 CASES = [
-    ("ingest", {}, 900),
-    ("ingest", {STOPPED: 0}, 900),
-    ("ingest", {STOPPED: 1}, 3),
+    *((name, {STOPPED.format(group): stopped}, left) for name, group in READERS.items()
+      for stopped, left in ((0, 900), (1, 3))),
+    ("ingest", {STOPPED.format("buffer-track"): 1}, 900),
+    ("ingest", {PENDING: LOW_WATER * settings.BUFFER_HIGH_WATER - 1}, 900),
+    ("ingest", {PENDING: LOW_WATER * settings.BUFFER_HIGH_WATER}, None),
+    ("throttler", {STALLED.format(0): 1, STALLED.format(1): 0}, 900),
+    ("throttler", {STALLED.format(0): 0, STALLED.format(1): 1}, 3),
     ("relay", {}, 600),
-    ("relay", {'spillway_channel_paused{namespace="spillway",channel="email",by=""}': 0}, 600),
-    ("relay", {'spillway_channel_paused{namespace="spillway",channel="email",by="ann"}': 1}, None),
-    ("relay", {'spillway_breaker_open{namespace="spillway",channel="email"}': 1}, None),
-    ("relay", {'spillway_breaker_open{namespace="other",channel="email"}': 1}, 600),
-]
+    ("relay", {EMAIL: 0, KAFKA: 0}, 600),
+    ("relay", {EMAIL: 1, KAFKA: 0}, 40),
+    ("relay", {EMAIL: 0, KAFKA: 1}, 600),
+    ("relay", {EMAIL: 1, KAFKA: 1}, None),
+    ("relay", {CLOSED.format("other", "email"): 1}, 600),
+]  # fmt: skip
 
 
 def test_nothing_scales_for_what_waits_for_people_or_for_the_other_side(tmp_path):
@@ -205,11 +215,12 @@ def test_nothing_scales_for_what_waits_for_people_or_for_the_other_side(tmp_path
         one["metadata"]["name"]: one["spec"]["triggers"][0]["metadata"]["query"]
         for one in of_kind("large", "ScaledObject")
     }
-    lag = 'spillway_consumer_lag_seconds{{namespace="{}",group="buffer-ingest",topic="events",partition="{}"}}'
+    lag = 'spillway_consumer_lag_seconds{{namespace="{}",group="{}",topic="events",partition="{}"}}'
+    oldest = 'spillway_outbox_oldest_pending_seconds{{namespace="{}",channel="{}"}}'
     waiting = {
-        lag.format("spillway", 0): 3, lag.format("spillway", 1): 900, lag.format("other", 0): 5000,
-        'spillway_outbox_oldest_pending_seconds{namespace="spillway"}': 600,
-        'spillway_outbox_oldest_pending_seconds{namespace="other"}': 7000,
+        **{lag.format(space, group, partition): seconds for group in READERS.values()
+           for space, partition, seconds in (("spillway", 0, 3), ("spillway", 1, 900), ("other", 0, 5000))},
+        oldest.format("spillway", "email"): 600, oldest.format("spillway", "kafka"): 40, oldest.format("other", "email"): 7000,
     }  # fmt: skip
     tests = [
         {

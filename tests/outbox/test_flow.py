@@ -19,7 +19,7 @@ from outbox.letters.models import DeadLetter
 from outbox.messages.retention import sweep_keys
 from outbox.models import ChannelState, DeliveryAttempt, IdempotencyKey, OutboxMessage
 from outbox.workers import change_capture
-from tests.outbox.scripted import AMBIGUOUS, PERMANENT, UNREACHABLE, message, promise
+from tests.outbox.scripted import AMBIGUOUS, PERMANENT, UNREACHABLE, Scripted, message, promise
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ANN = Operator("ann")
@@ -135,6 +135,40 @@ def test_a_paused_channel_is_a_gauge_that_says_who_paused_it(traffic, operator, 
     assert paused() == {"person": 0, "spillway": 0}
     admission.pause("memory", operator, "moving house")
     assert paused() == {"person": 0, "spillway": 0} | {by: 1}
+
+
+CLOSED = {
+    "paused": {"paused": True},
+    "breaker open": {"breaker": "open"},
+    "told to wait": {"wait_until": database_now},
+}
+
+
+@pytest.mark.parametrize("closed", CLOSED.values(), ids=CLOSED)
+def test_a_closed_channel_takes_nothing_from_what_is_said_of_the_others(install, closed):
+    """Its messages wait for people or for the other side, those of an open one for workers: both are told apart."""
+
+    def said():
+        found = {metrics.OUTBOX_OLDEST_PENDING: {}, metrics.CHANNEL_CLOSED: {}}
+        for one in Outbox().gauges(database_now()):
+            found.get(one.gauge, {})[one.labels.get("channel")] = one.value
+        alarms = {need.key for need in Outbox().picture(database_now()).needs}
+        neglected = next(text for name, _ok, text in Outbox().diagnose() if name == "relay")
+        return *found.values(), "due" in alarms, "is relay_outbox running" in neglected
+
+    install(*(Scripted(name=name) for name in ("open", "shut", "idle")))
+    admission.ensure(["open", "shut", "idle"])
+    ages = {"open": timedelta(minutes=10), "shut": timedelta(hours=1)}
+    for name, age in ages.items():
+        promise(f"order:{name}", channel=name)
+        OutboxMessage.objects.filter(channel=name).update(available_at=database_now() - age)
+    more = {key: value() + timedelta(minutes=5) if callable(value) else value for key, value in closed.items()}
+    ChannelState.objects.update(updated_at=database_now() - timedelta(hours=2))
+    ChannelState.objects.filter(name="shut").update(**more)
+    waits, shut = {"open": 600, "shut": 3600, "idle": 0}, {"open": 0, "shut": 1, "idle": 0}
+    assert said() == (pytest.approx(waits, abs=30), shut, True, True)
+    OutboxMessage.objects.filter(channel="open").delete()
+    assert said() == (pytest.approx(waits | {"open": 0}, abs=30), shut, False, False)
 
 
 @pytest.mark.parametrize(("end", "behind"), [(9, 4), (5, None)])

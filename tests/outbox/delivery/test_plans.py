@@ -15,6 +15,7 @@ from outbox.delivery.candidates import DUE, lower_bound
 from outbox.delivery.claim import CLAIM, PUT_OFF
 from outbox.messages.models import first_unfinished_day
 from outbox.models import DeliveryAttempt, OutboxMessage
+from outbox.picture import Numbers
 from tests.outbox.bulk import MESSAGES, beginning
 
 pytestmark = pytest.mark.django_db
@@ -102,6 +103,15 @@ def test_candidates_come_from_the_claims_index_in_its_order(full):
         text = claim_plan(rows)
         assert uses(text, "due"), text
         assert not any(word in text for word in ('filesort": true', "TEMP B-TREE", "Sort  (")), text
+
+
+def test_what_waits_longest_in_a_channel_is_one_look_into_the_claims_index(full):
+    now, asked = database_now(), []
+    with connection.execute_wrapper(lambda run, *query: asked.append(query[:2]) or run(*query)):
+        assert list(Numbers(now).first_due) == ["memory"]
+    (text,) = (explained(*query) for query in asked)
+    assert uses(text, "due"), text
+    assert not any(word in text for word in ("filesort", "TEMP B-TREE", "Sort  (")), text
 
 
 def test_a_locking_claim_keeps_the_plan(full):
