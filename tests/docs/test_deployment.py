@@ -282,6 +282,13 @@ def test_the_proxy_takes_in_slow_requests_and_says_who_asks():
     assert "deploy/nginx/spillway.conf" in read(ROOT / "docs" / "deploy.md")
 
 
+# -- the pooler --------------------------------------------------------------------------------------
+def test_the_pooler_knows_the_roles_that_the_grants_make():
+    made = set(re.findall(r"^CREATE ROLE (\w+)", read(ROOT / "deploy" / "grants" / "postgresql.sql"), re.MULTILINE))
+    named = re.findall(r"ALTER ROLE (\w+)|\((spillway_\w+)\)", read(ROOT / "deploy" / "pgbouncer" / "role.sql"))
+    assert {role or owner for role, owner in named} == made
+
+
 # -- alerts ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("alert", "name", "number"),

@@ -269,6 +269,7 @@ def test_migrate_runs_alone_with_all_that_it_needs(overlay):
     commands = re.findall(r"^    (kubectl .+)$", read(FOLDER / "README.md").split("## A version")[1], re.MULTILINE)
     assert [command.split()[1] for command in commands] == ["-n", "apply", "-n", "apply"]
     assert "delete job migrate" in commands[0]
+    assert "--cascade=foreground" in commands[0], "its pod may still run, and two would migrate side by side"
     assert "condition=complete job/migrate" in commands[2]
     ((label, value),) = re.findall(r"-l (\w+)=(\w+)", commands[1])
     assert "-l " not in commands[3]
@@ -276,6 +277,7 @@ def test_migrate_runs_alone_with_all_that_it_needs(overlay):
     assert {(one["kind"], one["metadata"]["name"].split("-")[0]) for one in first} == {
         ("ConfigMap", "spillway"), ("Job", "migrate"), ("NetworkPolicy", "spillway"),
     }  # fmt: skip
+    assert [one["spec"]["podReplacementPolicy"] for one in of_kind(overlay, "Job")] == ["Failed"]
     job = pods(overlay)["migrate"]
     assert "serviceAccountName" not in job
     assert not any("persistentVolumeClaim" in volume for volume in job["volumes"])
@@ -315,8 +317,12 @@ def test_prometheus_reads_each_pod_by_itself():
     kept = {}
     for job in jobs:
         assert [discovery["role"] for discovery in job["kubernetes_sd_configs"]] == ["pod"]
-        keep, namespace = job["relabel_configs"]
+        keep, drop, namespace = job["relabel_configs"]
         assert (keep["action"], keep["source_labels"]) == ("keep", ["__meta_kubernetes_pod_container_port_name"])
+        # An evicted pod is listed until somebody deletes it.
+        assert drop == {
+            "source_labels": ["__meta_kubernetes_pod_phase"], "regex": "Failed|Succeeded", "action": "drop",
+        }  # fmt: skip
         assert namespace == {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"}
         kept[job["job_name"]] = {
             name
@@ -354,6 +360,18 @@ def test_beat_and_celery_live_while_they_get_on(overlay, tmp_path):
         ago = time.time() - HANGS.total_seconds() - 120
         os.utime(here, (ago, ago))
         assert answer() != 0
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_node_can_be_drained_whatever_its_pods_do(overlay):
+    """One pod alone, and one that is not ready: a budget that counts them would hold the node for ever."""
+    budgets = {one["metadata"]["name"]: one["spec"] for one in of_kind(overlay, "PodDisruptionBudget")}
+    scaled = {one["spec"]["scaleTargetRef"]["name"] for one in of_kind(overlay, "ScaledObject")}
+    assert {"web"} | scaled <= budgets.keys()
+    for name, budget in budgets.items():
+        assert budget.pop("selector")["matchLabels"]["process"] == name
+        assert name in pods(overlay)
+        assert budget == {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
 
 
 def test_whatever_has_several_pods_is_spread_over_nodes():

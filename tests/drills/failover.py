@@ -141,7 +141,7 @@ class DatabaseFailedOver(Drill):
 def postgres_pair(folder: Path) -> Iterator[Servers]:
     with Pair(folder) as pair:
         for statement in role_settings():
-            databases.run(pair.primary.address, statement)
+            databases.run(pair.primary.address, statement.replace("spillway_app", USER))
         with PgBouncer(folder, pair.primary.address, USER) as pooler:
             yield PooledPair(pair, pooler)
 

@@ -32,7 +32,7 @@ def role(transactional_db: None) -> Iterator[str]:
         for statement in [
             f"DROP ROLE IF EXISTS {NAME}",
             made,
-            *(one.replace("spillway", NAME) for one in role_settings()),
+            *(one.replace("spillway_app", NAME) for one in role_settings()),
         ]:
             cursor.execute(statement)
     yield NAME
