@@ -137,11 +137,7 @@ def test_a_paused_channel_is_a_gauge_that_says_who_paused_it(traffic, operator, 
     assert paused() == {"person": 0, "spillway": 0} | {by: 1}
 
 
-CLOSED = {
-    "paused": {"paused": True},
-    "breaker open": {"breaker": "open"},
-    "told to wait": {"wait_until": database_now},
-}
+CLOSED = {"paused": {"paused": True}, "breaker open": {"breaker": "open"}, "told to wait": {"wait_until": database_now}}
 
 
 @pytest.mark.parametrize("closed", CLOSED.values(), ids=CLOSED)

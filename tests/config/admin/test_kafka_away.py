@@ -20,7 +20,9 @@ from outbox.bookkeeping.models import Watermark
 from outbox.channels import handlers as registry
 from outbox.channels.admission import ensure
 from outbox.channels.models import ChannelState
+from outbox.models import OutboxMessage
 from tests.conftest import order
+from tests.outbox.scripted import promise
 from throttler.engine.row_writer import GROUP as THROTTLER
 
 TOPICS = {INGEST: "transfer-requests", LEDGER: "PAYMENT_SUCCESS", THROTTLER: "notifications-in"}
@@ -89,6 +91,17 @@ def test_an_open_breaker_of_a_channel_to_kafka_is_the_same_line(away):
     ChannelState.objects.filter(name="kafka").update(breaker="open", opened_at=database_now())
     assert len(needs()) == 1
     assert not [one for one in home(database_now())["needs"] if "Nobody answers" in one.title]
+
+
+@pytest.mark.parametrize(("channel", "alarmed"), [("kafka", False), ("email", True)])
+def test_what_waits_for_kafka_is_no_alarm_about_relays(away, channel, alarmed):
+    silent()
+    ensure(["kafka", "email"])
+    promise(channel="kafka", payload={"topic": "parcels", "key": "1", "value": {}})
+    long_ago = database_now() - timedelta(minutes=10)
+    OutboxMessage.objects.update(channel=channel, available_at=long_ago)
+    ChannelState.objects.update(updated_at=long_ago)
+    assert any("not being sent" in need.title for need in home(database_now())["needs"]) == alarmed
 
 
 def test_workers_that_are_silent_while_kafka_answers_are_dead(db, boss):
