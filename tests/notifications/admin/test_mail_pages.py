@@ -8,6 +8,7 @@ from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.tasks import apply_webhooks
 from outbox.audit_log.models import OperatorAction
 from tests.config.admin.conftest import client_with, lever_of, list_of, page_of, reveal
+from tests.logged import lines
 from tests.notifications import signing
 from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
 from tests.notifications.signing import event, tell
@@ -99,12 +100,14 @@ def test_a_recipient_is_suppressed_from_its_delivery(boss, delivery):
     assert "suppressed already" in html
 
 
-def test_an_address_is_entered_by_hand(boss, db):
+def test_an_address_is_entered_by_hand(boss, db, caplog, django_capture_on_commit_callbacks):
     url = f"{list_of(Suppression)}add/"
     assert "Not an address" in boss.post(url, {"address": "a@b.cd,e@f.gh", "note": REASON}).content.decode()
     assert "required" in boss.post(url, {"address": "a@b.cd", "note": ""}).content.decode()
-    for _ in range(2):
-        boss.post(url, {"address": "A@b.cd", "note": REASON})
+    with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
+        for _ in range(2):
+            boss.post(url, {"address": "A@b.cd", "note": REASON})
+    assert [line["addresses"] for line in lines(caplog) if line["event"] == "addresses_suppressed"] == [1]
     row = Suppression.objects.get()
     assert (row.reason, row.note) == ("manual", REASON)
     assert OperatorAction.objects.get().verb == "suppress"

@@ -67,5 +67,6 @@ def test_a_notice_whose_sender_died_is_told_to_be_in_doubt(
     Notice.objects.update(tried_at=database_now() - timedelta(days=1))
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
         matters.look(database_now())
+        matters.look(database_now())  # of none it says nothing
     (line,) = (line for line in lines(caplog) if line["event"] == "notices_moved")
     assert (line["subscription"], line["became"]) == ([str(row.pk)], ["unsure"])
