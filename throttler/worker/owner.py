@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -287,10 +288,10 @@ class PartitionOwner:
     # -- Transactions ---------------------------------------------------------------------------
 
     def _transact(self, current: OwnerRound) -> None:
-        self.worked_at = time.monotonic()
+        self.worked_at = math.inf  # until it has ended, however long a busy broker takes
         before = self.clock.now()
         verdict = current.send(self.transaction, self.metadata)
-        now = self.clock.now()
+        self.worked_at, now = time.monotonic(), self.clock.now()
         metrics.THROTTLER_TRANSACTION_SECONDS.observe((now - before) / 1e6)
         if isinstance(verdict, Committed):
             metrics.THROTTLER_TRANSACTIONS.labels("committed").inc()

@@ -12,6 +12,7 @@ from config.telemetry import metrics
 from tests.exported import exported
 from tests.throttler.worker.bench import Bench
 from throttler.lanes.state import lane_of, lane_record_from
+from throttler.worker import consumer_backend
 from throttler.worker.consumer_backend import OwnerBackend, RestoredPlacing
 from throttler.worker.owner import partitions_dropped
 
@@ -25,6 +26,17 @@ def test_a_transaction_is_counted_from_zero(settings):
     metrics.THROTTLER_TRANSACTIONS.clear()
     Bench(settings)
     assert exported(metrics.THROTTLER_TRANSACTIONS) == {("committed",): 0, ("refused",): 0, ("unknown",): 0}
+
+
+def test_a_transaction_is_work_until_it_has_ended(bench, monkeypatch):
+    """On a busy machine one takes longer than the time for which nobody has anything to do."""
+    monkeypatch.setattr(consumer_backend, "QUIET", 0)
+    backend, seen = OwnerBackend(bench.owner, None, "in"), set()
+    bench.producer.takes = lambda: seen.add(backend.working)
+    bench.adopt()
+    bench.arrive([0])
+    bench.turn()
+    assert (seen, backend.working) == ({True}, False)
 
 
 def test_rows_are_not_read_before_they_are_stored(bench):
