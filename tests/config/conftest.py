@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 
+from tests.crash.wire import wait_for
 from tests.services.embedded import FaultyKafka
 
 
@@ -39,6 +40,7 @@ def make_topic(broker):
             return full
         admin = client.new_admin()
         admin.create_topics({full: {"num_partitions": partitions, "replication_factor": 1, "configs": config}})
+        wait_for(lambda: full in admin.list_topics(), 30, f"{name} to be known")  # the controller knows it before
         admin.close()
         return full
 

@@ -73,10 +73,15 @@ def home_of(value: bytes) -> int:
 
 @pytest.fixture
 def run(topics: None) -> Callable[..., None]:
-    """One throttler, to its end."""
+    """One throttler, to its end, and that of its last mirror: a process would not wait for a busy database."""
 
     def throttler(instance: str = "", **options: Any) -> None:
-        throttle(threading.Event(), instance, **(options or {"until_idle": 0.5}))
+        try:
+            throttle(threading.Event(), instance, **(options or {"until_idle": 0.5}))
+        finally:
+            for thread in threading.enumerate():
+                if thread.name == "throttler-database-sync":
+                    thread.join(30)
 
     return throttler
 

@@ -29,9 +29,11 @@ COMPACT = {"cleanup.policy": "compact"}
 
 
 def set_offset(partition, offset):
-    """As somebody who resets the group by hand."""
-    place = client.TopicPartition(topic_name(INPUT), partition)
-    with closing(client.new_consumer(topic_name("throttler"))) as consumer:
+    """As somebody who resets the group by hand, once it has no members: one that has left may still be known."""
+    place, group = client.TopicPartition(topic_name(INPUT), partition), topic_name("throttler")
+    with closing(client.new_admin()) as admin:
+        wait_for(lambda: not admin.describe_groups([group])[group]["members"], 60, "the group to be empty")
+    with closing(client.new_consumer(group)) as consumer:
         consumer.assign([place])
         consumer.commit({place: client.OffsetAndMetadata(offset, "", -1)})
 
