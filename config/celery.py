@@ -4,6 +4,7 @@ import os
 
 from celery import Celery
 from celery.signals import (
+    after_setup_logger,
     beat_init,
     before_task_publish,
     heartbeat_sent,
@@ -17,6 +18,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 app = Celery("spillway", amqp="config.processes.progress:PatientAMQP")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+
+@after_setup_logger.connect
+def lines_keep_their_level(**_: object) -> None:
+    """Celery's --loglevel, a warning unless it is given, is of all loggers: of ours LOG_LEVEL says it, as everywhere."""
+    from config.telemetry import logs
+
+    logs.keep_level()
 
 
 @heartbeat_sent.connect  # by the worker's own loop, every other second, also while its child runs a long job

@@ -170,6 +170,8 @@ def start_platform(supervisor: Supervisor, port: int, host: str = "127.0.0.1", m
             log.info("metrics_served", name=command[0], port=own)
     beat = {"CELERY_METRICS_PORT": str(ports[-1])} if metrics_port else {}
     supervisor.start("beat", [sys.executable, "-m", "celery", "-A", "config", "beat", "--loglevel", "WARNING"], beat)
+    if beat:
+        log.info("metrics_served", name="beat", port=ports[-1])
     supervisor.start(
         "web",
         [sys.executable, "-m", "gunicorn", "config.wsgi", "--bind", f"{host}:{port}", "--workers", "1",

@@ -9,6 +9,7 @@ import pytest
 
 from config.environment.env import BadSetting
 from config.processes.supervisor import Supervisor, start_platform
+from tests.logged import lines
 
 
 class Recorded(Supervisor):
@@ -41,8 +42,11 @@ def started(metrics_port: int, port: int) -> dict[str, tuple[list[str], dict[str
     return {child.name: (list(child.command[2:]), dict(child.environment)) for child in supervisor.children}
 
 
-def test_each_process_gets_a_port_of_its_own(ports):
-    children = started(ports, ports + 19)
+def test_each_process_gets_a_port_of_its_own(ports, caplog):
+    with caplog.at_level("INFO"):
+        children = started(ports, ports + 19)
+    told = {line["name"]: line["port"] for line in lines(caplog)}
+    assert told == {name: ports + number for number, name in enumerate(children) if name != "web"}
     assert children["ingest_events"][0] == ["ingest_events", "--metrics-port", str(ports)]
     own = [command[-1] for name, (command, _) in children.items() if name not in ("beat", "web")]
     assert own == [str(ports + number) for number in range(len(own))]

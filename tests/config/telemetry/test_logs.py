@@ -109,6 +109,7 @@ def test_a_line_is_ascii_json_whatever_an_id_holds(text):
     for field in (text, "plain"):
         line = as_json({**ids, "reason": field, "first": pk, "worker": Undone, "seen": {text}})
         assert line.isascii()
+        assert line == json.dumps(json.loads(line), separators=(",", ":"))
         seen = repr({text}) if text == "\udcff" else [text]
         rest = {"reason": field, "first": str(pk), "worker": repr(Undone), "more": 0, "seen": seen}
         assert json.loads(line) == {"message_id": [str(pk)], "order_id": [text], **rest}
@@ -166,6 +167,26 @@ def test_a_long_line_is_written_at_once():
         text = ours.recv(1 << 20)
     assert text.endswith(b"}\n")
     assert json.loads(text)["order_id"] == ["x" * 400] * 100
+
+
+JOB = """
+import logging, django
+django.setup()
+from config.celery import app
+app.log.setup(loglevel="WARNING")
+from config.telemetry.logs import log
+log.info("messages_sent")
+log.warning("messages_dead")
+logging.getLogger("celery.beat").info("sends a due task")
+"""
+
+
+@pytest.mark.parametrize(("level", "said"), [("INFO", ["messages_sent", "messages_dead"]), ("ERROR", [])])
+def test_beat_and_celerys_workers_log_from_log_level_on(level, said):
+    """They are started with --loglevel WARNING, which is of Celery's own lines."""
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "LOG_FORMAT": "json", "LOG_LEVEL": level}
+    done = subprocess.run([sys.executable, "-c", JOB], capture_output=True, env=environment, cwd=ROOT, check=True)
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == said
 
 
 def test_an_id_that_others_choose_loses_an_address(caplog):
