@@ -62,6 +62,11 @@ CHOSEN = {
     "notification_id", "by", "subject_id", "location", "customer",
 }  # fmt: skip
 
+def without_addresses_in_path(url: str) -> str:
+    """A path, or a URL without its query, in whose parts `<address>` stands for an address, written as it is or escaped."""
+    return "/".join("<address>" if ADDRESS.search(part) or ESCAPED.search(part) else part for part in url.split("/"))
+
+
 TOLD = {"error", "why", "reason", "path"}  # words of others
 
 
@@ -86,9 +91,9 @@ def _redacted(value: object) -> object:
 def without_query(attributes: Mapping[str, str], path: str = "") -> dict[str, str]:
     """Those attributes of a request's span that hold a query string, without it: search keys can be addresses.
 
-    `path` stands in them instead of one that holds a secret.
+    So can be a part of the path, which is left out alone. `path` stands in them instead of one that holds a secret.
     """
-    cut = {name: QUERY.sub("", attributes[name]) for name in URLS if name in attributes}
+    cut = {name: without_addresses_in_path(QUERY.sub("", attributes[name])) for name in URLS if name in attributes}
     if path:
         cut = {name: ORIGIN.findall(url)[0] + path for name, url in cut.items()}
     return cut | ({"url.query": ""} if "url.query" in attributes else {})

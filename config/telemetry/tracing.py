@@ -130,15 +130,16 @@ def traceparent() -> str:
 
 
 def trace_id_of(text: str) -> str:
-    """The trace id of a traceparent, 32 hexadecimal digits; empty when it is none."""
+    """The trace id of a traceparent of version 00, 32 hexadecimal digits; empty when it is none."""
     match = TRACEPARENT.fullmatch(text)
     return match[1] if match else ""
 
 
 def trace_id_in(text: str) -> str:
-    """The trace id that a person looks for by itself or by a whole traceparent; empty where it is neither."""
+    """The trace id that a person looks for by itself or by a whole traceparent of any version; empty where it is neither."""
     word = text.strip().lower()
-    return word if TRACE_ID.fullmatch(word) else trace_id_of(word)
+    match = ANY_VERSION.fullmatch(word)
+    return match[2] if match else word if TRACE_ID.fullmatch(word) else ""
 
 
 def in_trace(text: str) -> Q:

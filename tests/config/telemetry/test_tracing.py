@@ -10,7 +10,7 @@ import pytest
 
 from config.environment.env import BadSetting
 from config.telemetry.redaction import without_query
-from config.telemetry.tracing import service_name, start_tracing, trace_id_of, traceparent_in
+from config.telemetry.tracing import service_name, start_tracing, trace_id_in, trace_id_of, traceparent_in
 from tests.otlp import Receiver
 
 
@@ -81,6 +81,13 @@ def test_a_route_takes_the_place_of_a_path_under_each_name_that_a_path_has():
     assert without_query(span) == {**span, "http.url": f"http://x{path}"}
 
 
+@pytest.mark.parametrize("name", ["ada@example.com", "%22ada%20b%22@example.com", "ada%40example.com", "ada_40example.com"])
+def test_an_address_in_a_path_is_in_no_span(name):
+    at, said = f"/admin/throttler/customer/{name}/change/", "/admin/throttler/customer/<address>/change/"
+    cut = without_query({"http.target": at, "http.url": f"http://x:80{at}?q={name}", "url.path": f"/nowhere/{name}"})
+    assert cut == {"http.target": said, "http.url": f"http://x:80{said}", "url.path": "/nowhere/<address>"}
+
+
 def test_only_a_sound_traceparent_has_a_trace():
     trace, span = "ab" * 16, "cd" * 8
     assert trace_id_of(f"00-{trace}-{span}-01") == trace
@@ -104,6 +111,14 @@ def test_a_record_has_one_traceparent_of_any_version():
     for broken in (f"ff-{ids}", f"00-{ids}-x", f"00-{ids}-", f"01-{ids}x", f"0-{ids}", f"01-{ids}-\n", "", None):
         assert read(broken) == ""
     assert read() == read(f"00-{ids}", f"00-{ids}") == traceparent_in(None) == ""
+
+
+def test_a_trace_is_looked_for_by_its_id_or_by_a_traceparent_of_any_version():
+    ids = f"{'ab' * 16}-{'cd' * 8}-01"
+    for text in ("ab" * 16, f" {'AB' * 16} ", f"00-{ids}", f"00-{ids}".upper(), f"01-{ids}", f"cc-{ids}-What-Will-Be"):
+        assert trace_id_in(text) == "ab" * 16
+    for text in ("", "ab", f"ff-{ids}", f"00-{ids}-x", f"01-{'0' * 32}-{'cd' * 8}-01"):
+        assert trace_id_in(text) == ""
 
 
 SPANS = """
