@@ -202,11 +202,14 @@ class BatchAdmin(Revealing, ReadOnlyAdmin):
         return went_to(row) or humanize.UNKNOWN
 
     def find(self, key: str) -> Iterable[Batch]:
-        """By its id, which is also its trace, or by the trace of an order that it carries."""
+        """By its id, which is also its trace, or by the trace of an order that it carries; a supplement by its letter's."""
         rows = Batch.objects.defer("payload", "headers", "event_ids")
         key = trace_id_in(key) or key
+        if not is_uuid(key):
+            return []
         carrying = BufferedEvent.objects.of_trace(key).values_list("batch_id", flat=True)[:MOST_FOUND]
-        return list(rows.filter(pk__in={key, *carrying})) if is_uuid(key) else []
+        late = DeadLetter.objects.filter(trace_id=key).exclude(carrier=None).values_list("carrier", flat=True)[:MOST_FOUND]
+        return list(rows.filter(pk__in={key, *carrying, *late}))
 
     def detail(self, request: HttpRequest, row: Batch) -> dict[str, object]:
         message, sight = msgspec.json.decode(row.payload), self.sight(request, row)

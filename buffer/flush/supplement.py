@@ -38,7 +38,7 @@ Missing = dict[OrderKey, dict[uuid.UUID, str]]  # the messages of discarded supp
 GONE = "the order is no longer in the buffer: its month was dropped"
 NOT_SENT_YET = "its batch is cut but not sent yet: try again when it is"
 NEWER_TAKEN = "nothing to do: a newer version of the order has been taken"
-CONTENT = "revision payload_hash topic_id source_partition source_offset source_timestamp payload"
+CONTENT = "revision payload_hash topic_id source_partition source_offset source_timestamp traceparent payload"
 
 
 class StoredStatus(TypedDict):
@@ -245,10 +245,12 @@ def _correct(work: Corrections, event: StoredEvent, late: LateRecord) -> Effect:
 
 
 def _take_over(work: Corrections, event: StoredEvent, late: LateRecord) -> None:
-    """The row says what was last sent, or is to be sent."""
+    """The row says what was last sent, or is to be sent; its trace leads to the batch that carries it."""
     work.changed[event.pk] = event
     if late.at.newer_than(_position(event)):
         event.topic_id, event.source_partition, event.source_offset, event.source_timestamp = late.at
+        if event.status != Status.SENT:  # a supplement is found by its letter
+            event.traceparent = late.traceparent or None
     event.payload, event.payload_hash = late.payload, digest(late.payload.encode())
     event.revision += 1
 
@@ -280,7 +282,7 @@ def _log(work: Corrections) -> None:
 
 
 def _row(event: BufferedEvent, *stored: str) -> Row:
-    content = (event.revision, event.payload_hash, *_position(event), event.payload)
+    content = (event.revision, event.payload_hash, *_position(event), event.traceparent, event.payload)
     return (event.pk, event.partition_key, *stored, *content)
 
 

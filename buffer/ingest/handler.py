@@ -148,8 +148,8 @@ class Ingest(LetterHandler, Replayable):
         results: Counter[str] = Counter()
         for (_partition, result), number in outcome.outcomes.items():
             results[result] += number
-        records = batch.prepared.records
-        newest = [records[key][-1][1].headers for key in outcome.touched[:MOST_IDS]]
+        rows, records = batch.prepared.rows, batch.prepared.records
+        newest = [dict(records[key])[rows[key]].headers for key in outcome.touched[:MOST_IDS]]
         traces = [(header_text(headers, "correlation_id"), tracing.traceparent_in(headers)) for headers in newest]
         ids = RowIds(traces, correlation_id=0, trace_id=1) | RowIds(outcome.touched, order_id=1, location_id=2)
         about = {"stream": self.name, "records": len(batch.records), "outcomes": dict(results)}

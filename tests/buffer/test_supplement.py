@@ -1,8 +1,11 @@
 """A supplement: its own place in the sequence of its warehouse, and an id that a second try finds again."""
 
+from dataclasses import replace
+
 import pytest
 from django.db import transaction
 
+from buffer.events.levers import withdraw
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.flusher import Flusher
 from config.admin.levers import Operator
@@ -41,6 +44,23 @@ def test_a_supplement_takes_a_number_that_no_later_batch_gets(late, ingest, reco
     assert list(Batch.objects.order_by("sequence").values_list("sequence", "reason")) == [
         (1, "manual"), (2, "supplement"), (3, "manual"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "leads_to"), [("discarded", "late"), ("sent", "first")])
+def test_the_trace_of_an_order_leads_to_the_batch_that_carries_it(ingest, records, stream, producer, status, leads_to):
+    """An order that is open again is carried by a batch of its late version; one that was sent stays with its batch."""
+    traces = {"first": f"00-{'1' * 32}-{'2' * 16}-01", "late": f"00-{'3' * 32}-{'4' * 16}-01"}
+    first, late = records(order("A1"), order("A1", items={"S1": 5}))
+    ingest([replace(first, headers=[("traceparent", traces["first"].encode())])])
+    if status == "sent":
+        urge()
+        Flusher([stream], producer).tick()
+    else:
+        withdraw([BufferedEvent.objects.get().pk], Operator("test"), "not wanted")
+    ingest([replace(late, headers=[("traceparent", traces["late"].encode())])])
+    assert pull("requeue", [DeadLetter.objects.get().pk], Operator("test"), "x").acted == 1
+    event = BufferedEvent.objects.get()
+    assert (event.payload, event.traceparent) == (order("A1", items={"S1": 5}).decode(), traces[leads_to])
 
 
 def test_a_supplement_that_is_made_again_has_the_same_id(late):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -35,6 +36,16 @@ def told(caplog, django_capture_on_commit_callbacks):
         return {line["event"]: line for line in lines(caplog)}
 
     return run
+
+
+def test_of_two_versions_in_one_batch_the_line_names_the_one_that_is_stored(ingest, records, told):
+    """They lie in two partitions, of which the older one was read last: the newer timestamp wins."""
+    trace = "8" * 32
+    (newer,) = records(order("A1"), partition=1, timestamp=2)
+    headers = [("correlation_id", b"c-newer"), ("traceparent", f"00-{trace}-{'1' * 16}-01".encode())]
+    line = told(ingest, [replace(newer, headers=headers), *records(order("A1"), timestamp=1)])["orders_stored"]
+    assert BufferedEvent.objects.get().trace_id == trace
+    assert (line["correlation_id"], line["trace_id"]) == (["c-newer"], [trace])
 
 
 def test_the_life_of_an_order_is_told(ingest, records, stream, producer, told):

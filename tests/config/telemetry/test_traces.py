@@ -194,7 +194,7 @@ def test_a_batch_is_a_span_that_links_to_its_orders(traces, ingest, records, pro
     assert trace in client.get(pages[2]).content.decode()
 
 
-def test_a_supplement_is_a_batch_of_a_late_orders_trace(traces, ingest, records, producer, stream):
+def test_a_supplement_is_a_batch_of_a_late_orders_trace(traces, ingest, records, producer, stream, client):
     parent = f"00-{'6' * 32}-{1:016x}-01"
     ingest(records(order("A1")))
     urge()
@@ -207,6 +207,9 @@ def test_a_supplement_is_a_batch_of_a_late_orders_trace(traces, ingest, records,
     assert (first.links, cut.trace, cut.links) == ([], batch.pk.hex, [(parent[3:35], parent[36:52])])
     assert Flusher([stream], producer).tick()
     assert traces.named("send batch")[-1].parent == cut.id
+    client.force_login(User.objects.create_superuser("root"))
+    hits = client.get("/admin/find/", {"q": parent}).content.decode()
+    assert all(admin_page(row) in hits for row in (batch, DeadLetter.objects.get()))
 
 
 def store(stream, found) -> None:
