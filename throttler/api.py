@@ -18,6 +18,8 @@ from config.database.clock import database_now
 from config.gate import InvalidRecord
 from config.kafka import Outgoing, Producer, Sent, topic_name
 from config.payload import as_json
+from config.telemetry.logs import correlation_id
+from config.telemetry.tracing import traceparent
 from outbox.api.idempotency import Asked, once_outside
 from outbox.api.problems import WRITE_REFUSALS, Answer, CustomerRouter, Input, Key, Problem, ProblemOut
 from throttler import messages
@@ -44,8 +46,10 @@ def ids_of(token_id: int, key: str, count: int) -> list[str]:
 
 
 def split_bunch(customer_id: str, ids: Sequence[str], body: Mapping[str, Any], now: datetime) -> list[Outgoing]:
-    """A record for each recipient; raises Problem that names the recipients whose record the throttler would refuse."""
+    """A record for each recipient, with the trace of the request; raises Problem that names those that the throttler would refuse."""
     topic, gate = topic_name(TOPIC), messages.gate()
+    known = {"traceparent": traceparent(), "correlation_id": correlation_id()}
+    headers = tuple((name, text.encode()) for name, text in known.items() if text)
     common = {"customer_id": customer_id, "message": body["message"], "created_at": now.isoformat()}
     if body["ttl_seconds"] is not None:
         common["ttl_seconds"] = body["ttl_seconds"]
@@ -56,7 +60,7 @@ def split_bunch(customer_id: str, ids: Sequence[str], body: Mapping[str, Any], n
             gate.decode(value)
         except InvalidRecord as refused:
             errors.append({"where": f"body.recipients.{index}", "what": str(refused)})
-        records.append(Outgoing(topic, customer_id, value))
+        records.append(Outgoing(topic, customer_id, value, headers))
     if errors:
         raise Problem("invalid", errors=errors)
     return records

@@ -41,6 +41,7 @@ from tests.notifications.smtp_sink import Sink
 from tests.outbox.conftest import install, memory  # noqa: F401 (fixtures)
 from tests.outbox.scripted import SENT, UNREACHABLE, Scripted, promise
 from tests.outbox.workers.test_listen import batch, finish, hear, hint, listen  # noqa: F401 (a fixture)
+from tests.throttler.api.test_transactional import sender, topic  # noqa: F401 (fixtures)
 from tests.throttler.engine.test_transaction import Recorder, record, send
 from tests.tree import arrows, code
 from throttler.engine.admission import Decisions
@@ -222,6 +223,13 @@ def store(stream, found) -> None:
 
 def admin_page(row) -> str:
     return reverse(f"admin:{row._meta.label_lower.replace('.', '_')}_change", args=[row.pk])
+
+
+def test_a_bunch_goes_on_with_the_trace_of_its_request(traces, topic, sender):  # noqa: F811
+    assert sender.post("/v1/transactional", {"recipients": ["a", "b"], "message": {}}).status_code == 202
+    request = traces.one("POST v1/transactional")
+    own = {dict(record.headers)["traceparent"].decode()[:53] for record in topic.records}
+    assert own == {request.traceparent[:53]}  # its flags are the library's
 
 
 def test_the_throttlers_transaction_links_to_what_leaves_live_and_from_the_store(traces):

@@ -58,6 +58,9 @@ def test_a_bunch_becomes_single_notifications(sender, topic):
         (record.key, value["customer_id"], value["ttl_seconds"])
         for record, value in zip(topic.records, values, strict=True)
     } == {("acme", "acme", 60)}
+    assert {record.headers for record in topic.records} == {
+        (("correlation_id", answer.headers["X-Correlation-ID"].encode()),)
+    }
 
 
 def test_a_token_without_a_customer_is_refused(topic):
