@@ -208,8 +208,8 @@ class BatchAdmin(Revealing, ReadOnlyAdmin):
         if not is_uuid(key):
             return []
         carrying = BufferedEvent.objects.of_trace(key).values_list("batch_id", flat=True)[:MOST_FOUND]
-        late = DeadLetter.objects.filter(trace_id=key).exclude(carrier=None).values_list("carrier", flat=True)[:MOST_FOUND]
-        return list(rows.filter(pk__in={key, *carrying, *late}))
+        late = DeadLetter.objects.filter(trace_id=key, carrier__isnull=False).values_list("carrier", flat=True)
+        return list(rows.filter(pk__in={key, *carrying, *late[:MOST_FOUND]}))
 
     def detail(self, request: HttpRequest, row: Batch) -> dict[str, object]:
         message, sight = msgspec.json.decode(row.payload), self.sight(request, row)

@@ -62,11 +62,6 @@ CHOSEN = {
     "notification_id", "by", "subject_id", "location", "customer",
 }  # fmt: skip
 
-def without_addresses_in_path(url: str) -> str:
-    """A path, or a URL without its query, in whose parts `<address>` stands for an address, written as it is or escaped."""
-    return "/".join("<address>" if ADDRESS.search(part) or ESCAPED.search(part) else part for part in url.split("/"))
-
-
 TOLD = {"error", "why", "reason", "path"}  # words of others
 
 
@@ -86,6 +81,11 @@ def redact(event: dict[str, object]) -> dict[str, object]:
 
 def _redacted(value: object) -> object:
     return without_addresses(value) if isinstance(value, str) and "@" in value else value
+
+
+def without_addresses_in_path(url: str) -> str:
+    """A path, or a URL without its query, in whose parts `<address>` stands for an address, written as it is or escaped."""
+    return "/".join("<address>" if ADDRESS.search(part) or ESCAPED.search(part) else part for part in url.split("/"))
 
 
 def without_query(attributes: Mapping[str, str], path: str = "") -> dict[str, str]:

@@ -81,7 +81,9 @@ def test_a_route_takes_the_place_of_a_path_under_each_name_that_a_path_has():
     assert without_query(span) == {**span, "http.url": f"http://x{path}"}
 
 
-@pytest.mark.parametrize("name", ["ada@example.com", "%22ada%20b%22@example.com", "ada%40example.com", "ada_40example.com"])
+@pytest.mark.parametrize(
+    "name", ["ada@example.com", "%22ada%20b%22@example.com", "ada%40example.com", "ada_40example.com"]
+)
 def test_an_address_in_a_path_is_in_no_span(name):
     at, said = f"/admin/throttler/customer/{name}/change/", "/admin/throttler/customer/<address>/change/"
     cut = without_query({"http.target": at, "http.url": f"http://x:80{at}?q={name}", "url.path": f"/nowhere/{name}"})
