@@ -61,6 +61,7 @@ GROUP_MOVED_ON = (
     kafka.errors.RebalanceInProgressError,
 )
 TopicAlreadyExistsError = kafka.errors.TopicAlreadyExistsError
+InvalidReplicationFactorError = kafka.errors.InvalidReplicationFactorError
 
 MAX_REQUEST_BYTES = 1_048_576
 NEW_TOPIC = 5.0  # seconds until every broker knows it

@@ -151,7 +151,7 @@ def _traced(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]:
                 tracing.note(failed=failed.total())
                 tracing.fail(failed.most_common(1)[0][0])
             return outcomes
-    with tracing.span(name, first.traceparent, kind="consumer", message_id=first.id.hex, attempt=first.attempts):
+    with tracing.span(name, first.traceparent, kind="consumer", message_id=str(first.id), attempt=first.attempts):
         outcomes = _guarded(handler, chunk)
         tracing.note(outcome=outcomes[0].kind)
         if not outcomes[0].ok:

@@ -155,6 +155,16 @@ def test_the_command_creates_only_what_it_is_told(admin, make_topic):
         call_command("create_topics", "outt", "in", "inn")
 
 
+@kafka
+@pytest.mark.parametrize("replicas", [100, 0])
+def test_replicas_that_a_cluster_cannot_have_are_refused_in_a_line_that_names_the_setting(admin, settings, replicas):
+    settings.KAFKA_REPLICATION_FACTOR = replicas
+    with pytest.raises(
+        CommandError, match=f"^KAFKA_REPLICATION_FACTOR={replicas}: a topic can have 1 replica to as many"
+    ):
+        call_command("create_topics", "plain")
+
+
 @pytest.mark.parametrize("broker", ["embedded"], indirect=True)
 def test_a_broker_that_tells_no_configuration_is_compared_by_its_partitions(admin, make_topic):
     for name in ("plain", "in", "log"):

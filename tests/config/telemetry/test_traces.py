@@ -92,7 +92,7 @@ def test_one_trace_leads_from_the_request_to_the_mail_server(traces, mails, call
     assert message.traceparent[3:52] == f"{request.trace}-{request.id}"
     assert (delivery.trace, delivery.parent) == (request.trace, request.id)
     assert (call.trace, call.parent) == (request.trace, delivery.id)
-    assert delivery.about["message_id"] == message.pk.hex
+    assert delivery.about["message_id"] == str(message.pk)
     assert list(OutboxMessage.objects.of_trace(request.trace)) == [message]
     assert "ada@example.com" not in repr(traces.spans())
 
