@@ -54,6 +54,7 @@ def as_data(letter: DeadLetter) -> dict[str, object]:
     position = {"topic": letter.topic, "partition": letter.partition, "offset": letter.offset}
     data = {"key": _text(letter.key), "payload_b64": payload, "created_at": letter.created_at.isoformat()}
     more = {"revision": letter.revision, "business_key": letter.business_key, "note": letter.note}
+    more |= {"correlation_id": letter.correlation_id, "trace_id": letter.trace_id}
     whole = {"payload_size": letter.payload_size, "payload_sha256": letter.payload_sha256} if letter.is_excerpt else {}
     return {"id": str(letter.pk), **cause, **state, **position, **data, **more, **whole}
 
@@ -121,11 +122,11 @@ def _revealed(letter: DeadLetter) -> dict[str, object]:
 def _lines(data: Mapping[str, Any]) -> Iterator[str]:
     """For people: one field a line, a header each, and of a long payload what fits on a screen."""
     several = {"headers", "traceback"}
-    yield from (f"{name:14}{on_one_line(value)}" for name, value in data.items() if name not in {*several, "payload"})
+    yield from (f"{name:16}{on_one_line(value)}" for name, value in data.items() if name not in {*several, "payload"})
     if data["payload"] is not None:
-        yield f"{'payload':14}{data['payload'][:2000]}"
+        yield f"{'payload':16}{data['payload'][:2000]}"
     headers = shown_headers(data.get("headers", ()))
-    yield from (f"{'header':14}{on_one_line(f'{name}: {value}')}" for name, value in headers)
+    yield from (f"{'header':16}{on_one_line(f'{name}: {value}')}" for name, value in headers)
     yield from data.get("traceback", "").splitlines()
 
 

@@ -217,6 +217,14 @@ def test_programs_read_objects(scripted):  # noqa: F811
     assert {"payload", "headers", "traceback"} <= set(revealed)
 
 
+def test_a_letter_says_which_request_it_belongs_to(scripted):  # noqa: F811
+    first, _ = letters(2)
+    DeadLetter.objects.filter(pk=first).update(trace_id="ab" * 16, correlation_id="c-1")
+    said = [json.loads(line) for line in run("show", "--all", "--json").splitlines()]
+    assert [(one["trace_id"], one["correlation_id"]) for one in said] == [("ab" * 16, "c-1"), (None, "")]
+    assert {f"{'trace_id':16}{'ab' * 16}", f"{'correlation_id':16}c-1"} <= set(run("show", first).splitlines())
+
+
 def test_a_list_that_is_cut_off_says_so(monkeypatch):
     monkeypatch.setattr(console, "CHUNK", 3)
     letters(4)
