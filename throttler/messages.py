@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
-from config.fields import CONTROL, IDENTIFIER_LENGTH
+from config.fields import CONTROL, IDENTIFIER_LENGTH, storable
 from config.gate import Gate, InvalidRecord
 
 # -- Moments: whole microseconds since 1970 ------------------------------------------------------------------
@@ -78,6 +78,23 @@ class NotificationGate:
             raise InvalidRecord("negative_ttl", f"ttl_seconds is {seconds}")
         if seconds > self._most_ttl:
             raise InvalidRecord("long_ttl", f"ttl_seconds is {seconds}, at most {self._most_ttl} are possible")
+
+
+class Named(msgspec.Struct):
+    """What little must be true of a record whose id can be read."""
+
+    notification_id: str = ""
+
+
+NAMED_DECODER = msgspec.json.Decoder(Named)
+
+
+def id_in(value: bytes | None) -> str:
+    """The id in a record that is no message, so that whoever looks for it finds its letter; empty where there is none to read."""
+    try:
+        return storable(NAMED_DECODER.decode(value or b"").notification_id)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 def check_customer(customer_id: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging.config
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sized
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -13,7 +13,7 @@ from itertools import islice
 from operator import attrgetter, itemgetter
 from time import time
 from types import MappingProxyType
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, cast
 from uuid import UUID
 
 import msgspec
@@ -153,17 +153,21 @@ class RowIds:
 
     A place is an attribute, an index, or None for the row itself. A list has at most 100 ids, in the order of the rows, and
     `more` says how many rows follow; lists without any value are left out. A `trace_id` is read from a traceparent.
-    `RowIds(…) | RowIds(…)` has the lists of both.
+    `RowIds(…) | RowIds(…)` has the lists of both, and the second one's `more`.
 
     They are read when a line that somebody wants has them, and once for all lines that do: that is most of what a line costs.
+    With their `number` the rows may be an iterator: at most 100 are then made of however many there are.
     """
 
-    def __init__(self, rows: Collection[Any], **places: str | int | None) -> None:
+    def __init__(
+        self, rows: Collection[Any] | Iterator[Any], number: int | None = None, /, **places: str | int | None
+    ) -> None:
         self._rows, self._places = rows, places
+        self._number = len(cast(Sized, rows)) if number is None else number
         self._beside: tuple[RowIds, ...] = ()
 
     def __or__(self, other: RowIds) -> RowIds:
-        both = RowIds(self._rows, **self._places)
+        both = RowIds(self._rows, self._number, **self._places)
         both._beside = (*self._beside, other)
         return both
 
@@ -177,7 +181,7 @@ class RowIds:
             if any(ids):
                 ids = _plain_ids(name, ids)
                 fields[name] = ids if len(ids) < MANY else _spelt(name, ids)
-        fields["more"] = max(len(self._rows) - MOST_IDS, 0)
+        fields["more"] = max(self._number - MOST_IDS, 0)
         for other in self._beside:
             fields |= other.fields
         return fields

@@ -18,7 +18,7 @@ from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.partition import AGAIN, OwnedPartition
 from throttler.lanes.state import LaneState
 from throttler.limits.limiter import take_one
-from throttler.messages import FORWARDED, Notification, NotificationGate, created_us, day_of, expires_us
+from throttler.messages import FORWARDED, Notification, NotificationGate, created_us, day_of, expires_us, id_in
 from throttler.overflow.store import OverflowRow
 
 
@@ -175,7 +175,8 @@ def decode(record: Record, gate: NotificationGate, topic_id: str) -> Decoded:
         message = gate.decode(record.value)
         _check_size(record)
     except InvalidRecord as refusal:
-        return Decoded(record, letter=Letter(SOURCE, "decode", refusal.reason, str(refusal), record, topic_id))
+        about = {"topic_id": topic_id, "business_key": id_in(record.value)}
+        return Decoded(record, letter=Letter(SOURCE, "decode", refusal.reason, str(refusal), record, **about))
     created = created_us(message, record.timestamp)
     return Decoded(record, message, created, expires_us(message, created))
 
@@ -188,9 +189,9 @@ def _check_size(record: Record) -> None:
         raise InvalidRecord("too_large", f"{size} bytes with headers, the broker takes {MAX_REQUEST_BYTES}")
 
 
-def refusal(record: Record, step: str, reason: str, topic_id: str) -> Letter:
+def refusal(record: Record, step: str, reason: str, topic_id: str, notification_id: str) -> Letter:
     """The letter of a record that the broker never takes on its way out: of "send" at once, of "drain" later."""
-    return Letter(SOURCE, step, "broker_refused", reason, record, topic_id)
+    return Letter(SOURCE, step, "broker_refused", reason, record, topic_id, business_key=notification_id)
 
 
 def record_of(row: OverflowRow, topic: str) -> Record:

@@ -184,9 +184,12 @@ class Rereader:
 
     def _bury_rows(self, refused: Sequence[RefusedRow]) -> None:
         topic = topic_name(INPUT)
-        self._write([
-            (refusal(record_of(one.row, topic), "drain", one.reason, one.row.topic_id), one.epoch) for one in refused
-        ])  # fmt: skip
+        letters = []
+        for one in refused:
+            row = one.row
+            letter = refusal(record_of(row, topic), "drain", one.reason, row.topic_id, row.notification_id)
+            letters.append((letter, one.epoch))
+        self._write(letters)
         for one in refused:
             self.found.put(Buried(one.row))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from throttler.engine.transaction import OutputTransaction
 from throttler.lanes.state import LaneState
 from throttler.limits.limiter import adopt, left_late, recovered, shift
 from throttler.limits.output_rate import OutputLimiter
+from throttler.messages import Notification
 from throttler.overflow.store import OverflowRow
 from throttler.worker.write_behind import WriteBehind
 
@@ -142,7 +143,8 @@ class RoundContext:
         reason = self._poisoned.get((decoded.record.partition, decoded.record.offset), "")
         if not reason:
             return decoded
-        return replace(decoded, message=None, letter=refusal(decoded.record, "send", reason, self.topic_id))
+        key = decoded.message.notification_id if decoded.message else ""
+        return replace(decoded, message=None, letter=refusal(decoded.record, "send", reason, self.topic_id, key))
 
     def _weight_of(self, customer: str) -> int:
         return self.policies.of(customer).weight
@@ -268,16 +270,28 @@ class OwnerRound:
                 metrics.THROTTLED.labels(path).inc(number)
 
     def _log(self, counts: Mapping[str, int]) -> None:
-        """One line of a transaction that moved messages, with those that it names first."""
-        out, paths = self.out, {path: number for path, number in counts.items() if number}
-        rows = [row for _decoded, row in out.rows] + [row for _part, row in out.drained]
-        messages = [
-            decoded.message for decoded in (*out.live, *(decoded for decoded, _ in out.expired)) if decoded.message
-        ]
-        moved = [*messages, *rows, *(row for _part, row, _reason in out.overdue)]
-        if paths:
-            ids = RowIds(moved, notification_id="notification_id", customer_id="customer_id")
-            log.info("round_committed", messages=sum(paths.values()), paths=paths, ids=ids)
+        """One line of a transaction that moved messages."""
+        if paths := {path: number for path, number in counts.items() if number}:
+            messages = sum(paths.values())
+            ids = RowIds(self._ways(), messages, path=0, notification_id=1, customer_id=2)
+            log.info("round_committed", messages=messages, paths=paths, ids=ids)
+
+    def _ways(self) -> Iterator[tuple[str, str, str]]:
+        """The way of each message with its ids, rare ones first: what goes live would fill a line, which names a hundred."""
+        out = self.out
+        for _decoded, letter in out.letters:
+            yield "parked", letter.business_key, ""
+        for _part, row, reason in out.overdue:
+            yield "purged" if reason == "purged" else "expired", row.notification_id, row.customer_id
+        yield from _ways_of("expired", (decoded.message for decoded, _reason in out.expired))
+        yield from _ways_of("forwarded", (decoded.message for decoded, _partition in out.forwarded))
+        yield from _ways_of("buffered", (row for _decoded, row in out.rows))
+        yield from _ways_of("drained", (row for _part, row in out.drained))
+        yield from _ways_of("live", (decoded.message for decoded in out.live))
+
+
+def _ways_of(path: str, moved: Iterable[Notification | OverflowRow | None]) -> Iterator[tuple[str, str, str]]:
+    return ((path, each.notification_id, each.customer_id) for each in moved if each)
 
 
 def _partition_of(decided: Any) -> int:

@@ -98,6 +98,11 @@ def test_a_line_has_at_most_a_hundred_ids_and_counts_the_rest():
     assert read(RowIds(["a", None], order_id=None).fields) == {"order_id": ["a", ""], "more": 0}
     traces = RowIds([f"00-{7:032x}-{8:016x}-01", ""], trace_id=None)
     assert read(traces.fields) == {"trace_id": [f"{7:032x}", ""], "more": 0}
+    made = map(str, range(1234))
+    read_once = RowIds(made, 1234, order_id=None)
+    assert [read(read_once.fields) for _ in range(2)] == [{"order_id": [*map(str, range(100))], "more": 1134}] * 2
+    assert next(made) == "100"
+    assert read((RowIds(iter("ab"), 2, order_id=None) | RowIds([7], message_id=None)).fields)["order_id"] == ["a", "b"]
     both = RowIds(["a"], order_id=None) | traces | RowIds([7], message_id=None)
     assert read(both.fields) == read(traces.fields) | {"order_id": ["a"], "message_id": ["7"]}
 

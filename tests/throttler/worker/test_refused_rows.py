@@ -41,6 +41,7 @@ def assert_one_letter(values):
     assert ids_in(OUTPUT) == {"held": ids_of([value for n, value in enumerate(values) if n != LARGE])}
     letter = DeadLetter.objects.get()
     assert (letter.reason, letter.offset, bytes(letter.payload)) == ("broker_refused", LARGE, values[LARGE])
+    assert letter.business_key == ids_of(values)[LARGE]
     assert Lane.objects.get().backlog == 0
     assert [check for check in checks() if not check.ok] == []
 
