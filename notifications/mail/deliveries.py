@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -12,7 +13,7 @@ from django.db import models
 
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import IDENTIFIER_LENGTH, IdentifierField, smallest_uuid7, storable
-from config.telemetry.logs import RowIds, log_committed
+from config.telemetry.logs import MOST_IDS, RowIds, log, log_committed
 from notifications.mail import content
 from outbox.channels.handlers import Message, Outcome
 from outbox.models import OutboxMessage
@@ -152,6 +153,9 @@ MOVE = Rewrite(
 )
 
 
+NOT_KEPT = ("", "")  # type and correlation id of a message that retention took
+
+
 def accept(results: Sequence[tuple[Message, Outcome]], provider: str, now: datetime) -> None:
     """A row for each message that was sent, in the transaction that settles it."""
     write([accepted(message, outcome.receipt) for message, outcome in results], provider, now)
@@ -198,10 +202,13 @@ def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
         if moved != len(rows):
             # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
             raise RuntimeError(f"moved {moved} of {len(rows)} locked deliveries")
-    if moves:
-        log_committed(
-            "deliveries_moved", deliveries=len(moves), ids=RowIds(moves, message_id=0, order_id=1, was=2, became=3)
-        )
+    if moves and log.says(logging.INFO):
+        # Its delivery does not say what a mail was about; read where the line is wanted alone, and for as many as it names.
+        rows = OutboxMessage.objects.among(pk for pk, *_ in moves[:MOST_IDS])
+        types = {pk: kind for pk, *kind in rows.values_list("id", "event_type", "correlation_id")}
+        about = RowIds([types.get(pk, NOT_KEPT) for pk, *_ in moves[:MOST_IDS]], event_type=0, correlation_id=1)
+        ids = about | RowIds(moves, message_id=0, order_id=1, was=2, became=3)
+        log_committed("deliveries_moved", deliveries=len(moves), ids=ids)
     return effects
 
 

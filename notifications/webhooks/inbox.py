@@ -19,7 +19,7 @@ from config.fields import IdentifierField, in_ascii, storable, uuid7
 from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log, log_committed
 from notifications.mail import deliveries, suppression
-from notifications.mail.deliveries import Delivery, News, Standing
+from notifications.mail.deliveries import Accepted, Delivery, News, Standing
 from notifications.mail.recipients import check
 from notifications.webhooks.providers import OTHER, Event
 from outbox.messages.publish import confirm
@@ -155,6 +155,7 @@ CHUNK = 500
 # How long an event waits for its message: settling takes seconds, a repair up to an hour.
 PATIENCE = timedelta(hours=1)
 Verdict = WebhookEvent.Verdict
+Mail = Delivery | Accepted
 
 
 def apply(ids: Iterable[UUID], now: datetime) -> Counter[str]:
@@ -188,29 +189,29 @@ def apply_open(now: datetime) -> Counter[str]:
 def _apply(ids: Sequence[UUID], now: datetime) -> Counter[str]:
     with transaction.atomic():
         events = list(WebhookEvent.objects.open().filter(pk__in=ids).locked())
-        verdicts = _classify(events, now)
-        _write(events, verdicts, now)
+        mails = _mails_of(events, now)
+        verdicts = _classify(events, mails, now)
+        _write(events, verdicts, mails, now)
     for event in events:
         metrics.WEBHOOKS.labels(event.provider, verdicts[event.pk]).inc()
     return Counter(verdicts.values())
 
 
-def _classify(events: Sequence[WebhookEvent], now: datetime) -> dict[UUID, str]:
-    verdicts: dict[UUID, str] = {event.pk: Verdict.IGNORED for event in events if event.kind == OTHER}
-    reports = [event for event in events if event.pk not in verdicts]
-    messages = _messages_of(reports)
-    recipients = _recipients_of([(event, messages[event.pk]) for event in reports if event.pk in messages], now)
-    by_message: dict[UUID, list[WebhookEvent]] = {}
-    for event in reports:
-        message_id = messages.get(event.pk)
-        if message_id is None or message_id not in recipients:
+def _classify(events: Sequence[WebhookEvent], mails: Mapping[UUID, Mail], now: datetime) -> dict[UUID, str]:
+    verdicts: dict[UUID, str] = {}
+    reports: dict[UUID, list[WebhookEvent]] = {}
+    for event in events:
+        mail = mails.get(event.pk)
+        if event.kind == OTHER:
+            verdicts[event.pk] = Verdict.IGNORED
+        elif mail is None:
             old = event.received_at <= now - PATIENCE
             verdicts[event.pk] = Verdict.UNKNOWN_MESSAGE if old else Verdict.PARKED
-        elif not same_address(event.recipient, recipients[message_id]):
+        elif not same_address(event.recipient, mail.recipient):
             verdicts[event.pk] = Verdict.OTHER_RECIPIENT
         else:
-            by_message.setdefault(message_id, []).append(event)
-    return verdicts | _move(by_message, recipients, now)
+            reports.setdefault(mail.message_id, []).append(event)
+    return verdicts | _move(reports, mails, now)
 
 
 def _messages_of(events: Sequence[WebhookEvent]) -> dict[UUID, UUID]:
@@ -227,27 +228,28 @@ def _messages_of(events: Sequence[WebhookEvent]) -> dict[UUID, UUID]:
     return messages
 
 
-def _recipients_of(pairs: Sequence[tuple[WebhookEvent, UUID]], now: datetime) -> dict[UUID, str]:
-    """`{message: recipient}` of those that have a delivery.
+def _mails_of(events: Sequence[WebhookEvent], now: datetime) -> dict[UUID, Mail]:
+    """The mail of each event that reports on one, where it has a delivery.
 
     An event about a message that is still pending proves that it was sent: it is settled here.
     """
-    messages = {message_id for _, message_id in pairs}
-    recipients = dict(Delivery.objects.of_messages(messages).values_list("message_id", "recipient"))
-    first = {message_id: event for event, message_id in reversed(pairs)}
+    reports = [event for event in events if event.kind != OTHER]
+    messages = _messages_of(reports)
+    rows = Delivery.objects.of_messages(messages.values()).only("message_id", "order_id", "recipient")
+    mails: dict[UUID, Mail] = {row.message_id: row for row in rows}
+    first = {messages[event.pk]: event for event in reversed(reports) if event.pk in messages}
     # A message that was never tried cannot have been delivered, whatever an event says.
-    tried = OutboxMessage.objects.among(messages - recipients.keys()).filter(channel="email", attempts__gt=0)
-    proven: dict[str, list[deliveries.Accepted]] = {}
+    tried = OutboxMessage.objects.among(first.keys() - mails.keys()).filter(channel="email", attempts__gt=0)
+    proven: dict[str, list[Accepted]] = {}
     for message in tried.only("payload", "event_type", "correlation_id"):
         event = first[message.id]
-        mail = deliveries.accepted(message, event.provider_message_id)
+        mail = mails[message.id] = deliveries.accepted(message, event.provider_message_id)
         proven.setdefault(event.provider, []).append(mail)
-        recipients[message.id] = mail.recipient
     if proven:
-        confirm({mail.message_id: mail.provider_id for mails in proven.values() for mail in mails}, now)
-    for provider, mails in sorted(proven.items()):
-        deliveries.write(mails, provider, now)
-    return recipients
+        confirm({mail.message_id: mail.provider_id for settled in proven.values() for mail in settled}, now)
+    for provider, settled in sorted(proven.items()):
+        deliveries.write(settled, provider, now)
+    return {pk: mails[message_id] for pk, message_id in messages.items() if message_id in mails}
 
 
 def same_address(reported: str, recipient: str) -> bool:
@@ -259,7 +261,7 @@ def same_address(reported: str, recipient: str) -> bool:
 
 
 def _move(
-    reports: Mapping[UUID, Sequence[WebhookEvent]], recipients: Mapping[UUID, str], now: datetime
+    reports: Mapping[UUID, Sequence[WebhookEvent]], mails: Mapping[UUID, Mail], now: datetime
 ) -> dict[UUID, str]:
     news = {
         message_id: [News(Standing(event.kind, event.occurred_at), event.detail) for event in events]
@@ -269,7 +271,7 @@ def _move(
     verdicts: dict[UUID, str] = {}
     reasons: dict[str, tuple[str, str]] = {}
     for message_id, events in reports.items():
-        address = recipients[message_id]
+        address = mails[events[0].pk].recipient
         for event, effect in zip(events, effects[message_id], strict=True):
             verdicts[event.pk] = Verdict.APPLIED if effect.changed else Verdict.NO_NEWS
             # A bounce that is older than a delivery suppresses nobody; a complaint always does, and stays the reason.
@@ -281,7 +283,9 @@ def _move(
     return verdicts
 
 
-def _write(events: Sequence[WebhookEvent], verdicts: Mapping[UUID, str], now: datetime) -> None:
+def _write(
+    events: Sequence[WebhookEvent], verdicts: Mapping[UUID, str], mails: Mapping[UUID, Mail], now: datetime
+) -> None:
     by_verdict: dict[str, list[UUID]] = {}
     for event in events:
         if verdicts[event.pk] != event.verdict:
@@ -290,7 +294,9 @@ def _write(events: Sequence[WebhookEvent], verdicts: Mapping[UUID, str], now: da
         at = None if verdict == Verdict.PARKED else now
         WebhookEvent.objects.open().filter(pk__in=ids).update(verdict=verdict, applied_at=at)
     if judged := [event for event in events if verdicts[event.pk] != event.verdict]:
-        about = RowIds(judged, event_id="pk", kind="kind", message_id="message_id")
+        known = ((event, mails.get(event.pk)) for event in judged)
+        names = ((mail.message_id, mail.order_id) if mail else (event.message_id, "") for event, mail in known)
+        about = RowIds(names, len(judged), message_id=0, order_id=1) | RowIds(judged, event_id="pk", kind="kind")
         became = RowIds([verdicts[event.pk] for event in judged], verdict=None)
         log_committed("webhooks_judged", events=len(judged), ids=about | became)
     if unknown := by_verdict.get(Verdict.UNKNOWN_MESSAGE):

@@ -136,6 +136,44 @@ def test_many_events_of_one_request_are_applied_together(email, caplog):  # noqa
     assert Suppression.objects.count() == 5
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_lines_about_events_name_the_order_and_what_its_mail_was_about(email, caplog, kept):  # noqa: F811
+    """Also of events that know a mail by its provider's id alone, and of a mail whose message retention took."""
+    first, second = paid(), paid("eve@example.com")
+    OutboxMessage.objects.filter(pk=first.pk).update(correlation_id="c1")
+    go(email)
+    known_as = Delivery.objects.get(pk=second.pk).provider_message_id
+    Delivery.objects.filter(pk=second.pk).update(provider="generic")
+    if not kept:
+        OutboxMessage.objects.all().delete()
+    stranger = uuid.uuid4()
+    caplog.clear()
+    with caplog.at_level("INFO"), TestCase.captureOnCommitCallbacks(execute=True):
+        tell(
+            event("delivered", first.pk), event("bounced", provider_message_id=known_as), event("bounced", stranger),
+            event("opened", first.pk),
+        )  # fmt: skip
+    said = {line["event"]: line for line in lines(caplog)}
+    ids = [(str(message.pk), message.aggregate.removeprefix("order:")) for message in (first, second)]
+    judged, moved = said["webhooks_judged"], said["deliveries_moved"]
+    assert set(zip(judged["message_id"], judged["order_id"], judged["verdict"], judged["kind"], strict=True)) == {
+        (*ids[0], "applied", "delivered"), (*ids[1], "applied", "bounced"), (str(stranger), "", "parked", "bounced"),
+        (str(first.pk), "", "ignored", "other"),
+    }  # fmt: skip
+    assert list(zip(moved["message_id"], moved["order_id"], strict=True)) == ids
+    assert moved["became"] == ["delivered", "bounced"]
+    assert moved.get("event_type") == (["order.paid"] * 2 if kept else None)
+    if kept:
+        assert moved["correlation_id"] == ["c1", ""]
+
+
+def test_nobody_reads_what_a_mail_was_about_for_a_line_that_nobody_wants(sent, caplog):
+    with caplog.at_level("WARNING"), CaptureQueriesContext(connection) as queried:
+        tell(event("delivered", sent.pk))
+    assert status() == "delivered"
+    assert "outbox_outboxmessage" not in str(queried.captured_queries)
+
+
 # -- messages nobody knows, or not yet ---------------------------------------------------------------------
 def test_an_event_without_a_message_waits_and_is_then_given_up(sent):
     assert tell(event("bounced", uuid.uuid4()), event("bounced", provider_message_id="x")) == ["parked", "parked"]
