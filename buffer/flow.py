@@ -145,11 +145,13 @@ class StreamLetters(Letters[DeadLetter]):
     def carriers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
         return {"flush_buffer": [self.source]}
 
-    def discard(self, letter: DeadLetter, now: datetime) -> str:
-        return flush.discard(letter, now) if letter.step == flush.PUBLISH else super().discard(letter, now)
+    def discard(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        _late, refused, _others = _by_step(letters)
+        return flush.discard(refused, now)
 
-    def restore(self, letter: DeadLetter, now: datetime) -> str:
-        return flush.restore(letter, now) if letter.step == flush.PUBLISH else super().restore(letter, now)
+    def restore(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        _late, refused, _others = _by_step(letters)
+        return flush.restore(refused, now)
 
     def why_not_edited(self, letter: DeadLetter) -> str:
         return "It is a refused batch: its bytes are promised." if letter.step == flush.PUBLISH else ""

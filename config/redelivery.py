@@ -134,13 +134,16 @@ class Letters(Generic[Letter]):
         return 0.0
 
     # -- closed without effect ------------------------------------------------------------------------
-    def discard(self, letter: Letter, now: datetime) -> str:
-        """Close what else belongs to a letter that is discarded; returns what is noted. May raise Refusal."""
-        return "discarded"
+    def discard(self, letters: Sequence[Letter], now: datetime) -> Mapping[UUID, Effect]:
+        """Close what else belongs to letters that are discarded, in the caller's transaction; they are locked and open.
 
-    def restore(self, letter: Letter, now: datetime) -> str:
-        """Open again what `discard` closed besides the letter; raises Refusal when that cannot be done."""
-        return "open again"
+        A letter that is not in the answer has nothing else; one that is `refused` stays open.
+        """
+        return {}
+
+    def restore(self, letters: Sequence[Letter], now: datetime) -> Mapping[UUID, Effect]:
+        """Open again what `discard` closed besides the letters; one that is `refused` stays discarded."""
+        return {}
 
     # -- edited copies --------------------------------------------------------------------------------
     def why_not_edited(self, letter: Letter) -> str:

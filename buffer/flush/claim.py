@@ -333,9 +333,10 @@ def _store_batches(stream: Stream, frozen: Sequence[Cut], now: datetime, round_:
         reasons[decision.reason] += len(batches)
     STORE.run(rows, {**NEW_BATCH, "stream": stream.name, "claimed_at": now})
     if round_.cut:
-        orders = [event for batch in round_.cut for event in batch.events]
-        ids = RowIds(round_.cut, batch_id="batch_id") | RowIds(orders, order_id="order_id")
-        about = {"stream": stream.name, "reasons": dict(reasons), "batches": len(round_.cut), "orders": len(orders)}
+        orders = sum(len(batch.events) for batch in round_.cut)
+        pairs = ((event.order_id, batch.batch_id) for batch in round_.cut for event in batch.events)
+        ids = RowIds(round_.cut, batch_id="batch_id") | RowIds(pairs, orders, order_id=0, of_batch=1)
+        about = {"stream": stream.name, "reasons": dict(reasons), "batches": len(round_.cut), "orders": orders}
         log_committed("batches_cut", **about, ids=ids)
     for reason, number in reasons.items():
         metrics.FLUSHED.labels(stream.name, reason).inc(number)

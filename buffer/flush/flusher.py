@@ -13,7 +13,7 @@ from django.db import connection, transaction
 
 from buffer.events.models import Batch, Bucket
 from buffer.flush.claim import claim
-from buffer.flush.freeze import LeasedBatch
+from buffer.flush.freeze import LeasedBatch, ids_of_batches
 from buffer.flush.letters import PUBLISH, newest_letters
 from buffer.streams import GROUP, Stream, streams
 from config.database.clock import database_now
@@ -59,7 +59,8 @@ def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]
         until = now + timedelta(seconds=settings.BUFFER_LEASE_SECONDS)
         Batch.objects.lease([batch.pk for batch in batches], token, until, now)
         if batches:
-            log_committed("batches_leased", batches=len(batches), ids=RowIds(batches, batch_id="pk"))
+            orders = sum(batch.event_count for batch in batches)
+            log_committed("batches_leased", batches=len(batches), ids=ids_of_batches(batches, orders))
     return token, list(map(_leased, batches))
 
 
@@ -148,9 +149,8 @@ def _settle_sent(results: Sequence[tuple[LeasedBatch, Sent]], now: datetime) -> 
         counts[batch.stream, "flush", "batches_sent"] += 1
         counts[batch.stream, "flush", "events_sent"] += batch.orders
     counters.add(counts, now)
-    ids = RowIds([batch for batch, _ in results], batch_id="pk", stream="stream", location_id="location_id")
     events = sum(batch.orders for batch, _ in results)
-    log_committed("batches_sent", batches=len(results), events=events, ids=ids)
+    log_committed("batches_sent", batches=len(results), events=events, ids=_ids_of(results))
 
 
 def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime) -> None:
@@ -162,8 +162,7 @@ def _settle_failed(results: Sequence[tuple[LeasedBatch, Failed]], now: datetime)
     Batch.objects.filter(pk__in=[batch.pk for batch, _ in results]).update(
         lease_token=None, lease_until=later, attempts=attempt, error=results[0][1].error
     )
-    ids = RowIds([batch for batch, _ in results], batch_id="pk")
-    log_committed("publish_failed", "warning", batches=len(results), error=results[0][1].error, ids=ids)
+    log_committed("publish_failed", "warning", batches=len(results), error=results[0][1].error, ids=_ids_of(results))
 
 
 def _park(refused: Sequence[tuple[LeasedBatch, str]], now: datetime) -> None:
@@ -177,8 +176,11 @@ def _park(refused: Sequence[tuple[LeasedBatch, str]], now: datetime) -> None:
         Batch.objects.filter(pk__any=pks).put(Batch.Status.PARKED, error=error, attempts=attempts)
     before = newest_letters([batch.pk for batch, _ in refused])
     bury([_letter(batch, error, before.get(str(batch.pk)), now) for batch, error in refused], "", now)
-    ids = RowIds([batch for batch, _ in refused], batch_id="pk", stream="stream", location_id="location_id")
-    log_committed("batches_parked", "warning", batches=len(refused), error=refused[0][1], ids=ids)
+    log_committed("batches_parked", "warning", batches=len(refused), error=refused[0][1], ids=_ids_of(refused))
+
+
+def _ids_of(outcomes: Sequence[tuple[LeasedBatch, object]]) -> RowIds:
+    return ids_of_batches([batch for batch, _ in outcomes], sum(batch.orders or 1 for batch, _ in outcomes))
 
 
 def _letter(batch: LeasedBatch, error: str, before: DeadLetter | None, now: datetime) -> Letter:

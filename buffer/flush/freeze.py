@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -11,9 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from buffer.events.models import Batch
 from buffer.streams import Stream
 from config.payload import as_json, digest
 from config.telemetry import tracing
+from config.telemetry.logs import RowIds
 
 NAMESPACE = uuid.UUID("6f1c9a50-2f0e-5d5a-9c55-6a3b4a1c8e11")
 
@@ -111,6 +114,29 @@ def freeze(
     # Which version of each order went out: a buffer that is rebuilt from Kafka needs to know.
     positions = [[event.source_partition, event.source_offset] for event in events]
     return Frozen(batch_id, sequence, as_json(message), headers_of(batch_id, positions, topic_id), events)
+
+
+class FrozenOrders(msgspec.Struct):
+    """What a frozen message says of its orders."""
+
+    order_ids: Sequence[str] = ()
+
+
+FROZEN_ORDERS = msgspec.json.Decoder(FrozenOrders)
+
+
+def orders_in(messages: Iterable[tuple[uuid.UUID, str | bytes]]) -> Iterator[tuple[str, uuid.UUID]]:
+    """Each order of these batches with its batch, read from their messages when its turn comes; none where one is cut off."""
+    for batch_id, message in messages:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            yield from ((order, batch_id) for order in FROZEN_ORDERS.decode(message).order_ids)
+
+
+def ids_of_batches(batches: Sequence[LeasedBatch] | Sequence[Batch], orders: int) -> RowIds:
+    """What a line of the log says of batches: theirs, and in lists of their own their orders, each with its batch."""
+    about = RowIds(batches, batch_id="pk", stream="stream", location_id="location_id")
+    pairs = orders_in((batch.pk, batch.payload) for batch in batches)
+    return about | RowIds(pairs, orders, order_id=0, of_batch=1)
 
 
 def headers_of(batch_id: uuid.UUID, positions: Sequence[Sequence[int]], topic_id: str = "") -> dict[str, str]:

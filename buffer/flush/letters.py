@@ -11,12 +11,12 @@ from django.db.models import Max
 from django.urls import reverse
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.flush.freeze import Claimed
+from buffer.flush.freeze import Claimed, ids_of_batches, orders_in
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.transactions import Remedy, remedy_for
 from config.kafka import Replayed, topic_name
-from config.redelivery import Effect, Judgement, Refusal
+from config.redelivery import Effect, Judgement
 from config.telemetry.logs import RowIds, log_committed
 from config.telemetry.redaction import said, trace_of
 from outbox.bookkeeping import counters
@@ -102,10 +102,14 @@ def take_back(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     if not letters:
         return {}
     rows = Batch.objects.parked().filter(pk__in=_ids(letters))
-    parked = set(rows.order_by("pk").select_for_update().values_list("pk", flat=True))
+    parked = dict(rows.order_by("pk").select_for_update().values_list("pk", "event_count"))
     Batch.objects.parked().filter(pk__in=parked).put(Status.CLAIMED)
     if parked:
-        log_committed("batches_freed", batches=len(parked), ids=RowIds(sorted(parked), batch_id=None))
+        # A letter holds the message of its batch.
+        again = ((batch_of(letter), bytes(letter.payload or b"")) for letter in letters if batch_of(letter) in parked)
+        orders = RowIds(orders_in(again), sum(parked.values()), order_id=0, of_batch=1)
+        ids = RowIds(parked, batch_id=None) | orders
+        log_committed("batches_freed", batches=len(parked), ids=ids)
     freed, refused = Effect("waiting", "the batch is published again"), Effect("refused", NOT_PARKED)
     return {letter.pk: freed if batch_of(letter) in parked else refused for letter in letters}
 
@@ -135,35 +139,61 @@ def effect_of_batch(pk: UUID, batch: Batch | None) -> Effect:
     return Effect("waiting", f"batch {pk} {words}", url)
 
 
-def discard(letter: DeadLetter, now: datetime) -> str:
-    """Discard the parked batch with its orders; raises Refusal when it is not parked."""
-    batch = Batch.objects.parked().select_for_update().filter(pk=letter.business_key).first()
-    if batch is None:
-        raise Refusal(NOT_PARKED)
-    # Its orders first: as soon as the batch is no longer parked they read as sent.
-    rows = BufferedEvent.objects.discard_claimed(batch, now)
-    Batch.objects.parked().filter(pk=batch.pk).update(status=Status.DISCARDED)
-    counters.add({(batch.stream, "flush", "discarded"): rows}, now)
-    log_committed("batch_discarded", batch_id=str(batch.pk), stream=batch.stream, orders=rows)
-    return f"the batch and its {rows} orders are discarded"
+def discard(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+    """Discard the parked batches with their orders."""
+    batches, effects, orders = _locked(letters, Status.PARKED), {}, 0
+    closed: list[Batch] = []
+    for letter in letters:
+        if (batch := batches.pop(batch_of(letter), None)) is None:
+            effects[letter.pk] = Effect("refused", NOT_PARKED)
+            continue
+        # Its orders first: as soon as the batch is no longer parked they read as sent.
+        rows = BufferedEvent.objects.discard_claimed(batch, now)
+        Batch.objects.parked().filter(pk=batch.pk).update(status=Status.DISCARDED)
+        orders += rows
+        closed.append(batch)
+        effects[letter.pk] = Effect("discarded", f"the batch and its {rows} orders are discarded")
+    if closed:
+        counters.add({(closed[0].stream, "flush", "discarded"): orders}, now)
+        log_committed("batches_discarded", batches=len(closed), orders=orders, ids=ids_of_batches(closed, orders))
+    return effects
 
 
-def restore(letter: DeadLetter, now: datetime) -> str:
-    """Park the discarded batch and its orders again; Refusal, and nothing written, if one of them went another way."""
-    batch = Batch.objects.select_for_update().filter(pk=letter.business_key, status=Status.DISCARDED).first()
-    if batch is None:
-        raise Refusal("its batch is not kept any more, or was not discarded")
+def restore(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+    """Park the discarded batches and their orders again; nothing is written of one whose orders went another way."""
+    batches, effects, orders = _locked(letters, Status.DISCARDED), {}, 0
+    opened: list[Batch] = []
+    for letter in letters:
+        batch = batches.pop(batch_of(letter), None)
+        why = _why_not_restored(batch) if batch else "its batch is not kept any more, or was not discarded"
+        if batch is None or why:
+            effects[letter.pk] = Effect("refused", why)
+            continue
+        Batch.objects.filter(pk=batch.pk, status=Status.DISCARDED).put(Status.PARKED)
+        rows = BufferedEvent.objects.discarded_with(batch).update(status="claimed", updated_at=now)
+        orders += rows
+        opened.append(batch)
+        effects[letter.pk] = Effect("waiting", f"the batch is a dead letter again, with its {rows} orders")
+    if opened:
+        counters.add({(opened[0].stream, "flush", "discarded"): -orders}, now)
+        log_committed("batches_restored", batches=len(opened), orders=orders, ids=ids_of_batches(opened, orders))
+    return effects
+
+
+def _locked(letters: Sequence[DeadLetter], status: str) -> dict[UUID, Batch]:
+    """Those of their batches that are in this state, locked in the order of their ids; all of one stream."""
+    rows = Batch.objects.filter(pk__in=_ids(letters), status=status).order_by("pk").select_for_update()
+    return {batch.pk: batch for batch in rows} if letters else {}
+
+
+def _why_not_restored(batch: Batch) -> str:
+    """Empty when it can be, and its orders are locked."""
     if batch.made_up_at:
-        raise Refusal("a later supplement has sent what it would have said")
-    orders = BufferedEvent.objects.discarded_with(batch).select_for_update()
-    rows = list(orders.values_list("pk", flat=True))
-    if gone := len(batch.event_ids) - len(rows):
-        raise Refusal(f"{gone} of its {len(batch.event_ids)} orders were opened again, or their month was dropped")
-    Batch.objects.filter(pk=batch.pk, status=Status.DISCARDED).put(Status.PARKED)
-    BufferedEvent.objects.discarded_with(batch).update(status="claimed", updated_at=now)
-    counters.add({(batch.stream, "flush", "discarded"): -len(rows)}, now)
-    log_committed("batch_restored", batch_id=str(batch.pk), stream=batch.stream, orders=len(rows))
-    return f"the batch is a dead letter again, with its {len(rows)} orders"
+        return "a later supplement has sent what it would have said"
+    orders = BufferedEvent.objects.discarded_with(batch).select_for_update().values_list("pk", flat=True)
+    if gone := len(batch.event_ids) - len(orders):
+        return f"{gone} of its {len(batch.event_ids)} orders were opened again, or their month was dropped"
+    return ""
 
 
 def newest_letters(batches: Sequence[UUID]) -> dict[str, DeadLetter]:

@@ -10,7 +10,7 @@ from uuid import UUID
 from config.database.transactions import Stale
 from config.database.upsert import Rewrite
 from config.flows import letters_of
-from config.redelivery import Effect, EffectState, Refusal
+from config.redelivery import Effect, Letters, Refusal
 from config.telemetry.logs import RowIds, log_committed
 from outbox.groups.counts import Shift, shift, summed
 from outbox.letters.models import DeadLetter
@@ -117,7 +117,10 @@ CODES = {
     "malformed": "It can never be right",
     "test": "A test",
 }
-SAID: dict[Status, EffectState] = {Status.OPEN: "waiting", Status.RESOLVED: "resolved", Status.DISCARDED: "discarded"}
+OUTCOMES = {
+    Status.OPEN: Effect("waiting", "open again"), Status.RESOLVED: Effect("resolved", "resolved"),
+    Status.DISCARDED: Effect("discarded", "discarded"),
+}  # fmt: skip
 
 
 def discard(letters: Sequence[DeadLetter], now: datetime, code: str = "") -> dict[UUID, Effect]:
@@ -125,35 +128,32 @@ def discard(letters: Sequence[DeadLetter], now: datetime, code: str = "") -> dic
 
     A letter that is not open any more is not in the answer; one that its flow cannot discard stays open, `refused`.
     """
-    return _close(
-        letters, now, Status.OPEN, Status.DISCARDED, lambda letter: letters_of(letter.source).discard(letter, now), code
-    )
+    return _close(letters, now, Status.OPEN, Status.DISCARDED, lambda theirs, some: theirs.discard(some, now), code)
 
 
 def resolve(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
     """Mark letters as dealt with elsewhere, in the caller's transaction; the answer is that of `discard`."""
-    return _close(letters, now, Status.OPEN, Status.RESOLVED, lambda letter: "resolved")
+    return _close(letters, now, Status.OPEN, Status.RESOLVED)
 
 
 def restore(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
     """Open discarded letters again, and what their discard closed; the answer is that of `discard`, `waiting` if open."""
-    return _close(
-        letters, now, Status.DISCARDED, Status.OPEN, lambda letter: letters_of(letter.source).restore(letter, now)
-    )
+    return _close(letters, now, Status.DISCARDED, Status.OPEN, lambda theirs, some: theirs.restore(some, now))
 
 
 def _close(
-    letters: Sequence[DeadLetter], now: datetime, old: str, new: str, act: Callable[[DeadLetter], str], code: str = ""
-) -> dict[UUID, Effect]:
+    letters: Sequence[DeadLetter], now: datetime, old: Status, new: Status,
+    act: Callable[[Letters, Sequence[DeadLetter]], Mapping[UUID, Effect]] | None = None, code: str = "",
+) -> dict[UUID, Effect]:  # fmt: skip
     mine = locked([letter.pk for letter in letters], old)
     chosen = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
-    state = SAID[Status(new)]
-    effects: dict[UUID, Effect] = {}
-    for letter in chosen:
+    effects = {letter.pk: OUTCOMES[new] for letter in chosen}
+    for source in sorted({letter.source for letter in chosen}):
+        some = [letter for letter in chosen if letter.source == source]
         try:
-            effects[letter.pk] = Effect(state, act(letter))
+            effects |= act(letters_of(source), some) if act else {}
         except Refusal as refusal:
-            effects[letter.pk] = Effect("refused", str(refusal))
+            effects |= {letter.pk: Effect("refused", str(refusal)) for letter in some}
     done = {
         pk: Move(new, note=effect.evidence, code=code) for pk, effect in effects.items() if effect.state != "refused"
     }

@@ -78,8 +78,10 @@ def _starred(node: ast.expr, scope: Function) -> set[str]:
         return {"more", *(keyword.arg or "" for keyword in node.keywords)}
     if isinstance(node, ast.IfExp):
         return _starred(node.body, scope) | _starred(node.orelse, scope)
-    if ast.unparse(node) in ("claim.ids", "claimed.ids") or ast.unparse(node).startswith("ids_of("):
+    if ast.unparse(node) in ("claim.ids", "claimed.ids"):
         return fields_of_messages()
+    if isinstance(node, ast.Call):
+        return _returned_by(ast.unparse(node.func))
     if isinstance(node, ast.Name):
         values = [
             each.value for each in ast.walk(scope)
@@ -91,9 +93,18 @@ def _starred(node: ast.expr, scope: Function) -> set[str]:
 
 
 @cache
+def _returned_by(name: str) -> set[str]:
+    """The fields of the ids that functions of this name return."""
+    helpers = [each for module in code() for each in module.functions() if each.name == name and _gives_ids(each)]
+    assert helpers, f"what does {name} return?"
+    returns = [(node, each) for each in helpers for node in ast.walk(each) if isinstance(node, ast.Return)]
+    return set().union(*(_starred(node.value, each) for node, each in returns if node.value))
+
+
+def _gives_ids(function: Function) -> bool:
+    return function.returns is not None and ast.unparse(function.returns) == "RowIds"
+
+
 def fields_of_messages() -> set[str]:
     """What `ids_of` says of messages."""
-    (module,) = [module for module in code() if module.name == "outbox/channels/handlers.py"]
-    (scope,) = [function for function in module.functions() if function.name == "ids_of"]
-    calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call) and ast.unparse(node.func) == "RowIds"]
-    return set().union(*(_starred(call, scope) for call in calls))
+    return _returned_by("ids_of")
