@@ -109,29 +109,28 @@ def add(addresses: Sequence[str], operator: Operator, reason: str) -> int:
         known = reasons(checked.values())
         fresh = [address for address in checked.values() if address not in known]
         suppress(dict.fromkeys(fresh, ("manual", reason)), database_now())
-        keys = dict(Suppression.objects.of(fresh).values_list("address_hash", "pk"))
-        for address in fresh:
-            key = hash_of(address)
-            actions.record(
-                operator, "suppress", f"address {key}", reason=reason, subject_type=SUBJECT, subject_id=keys[key]
-            )
+        _record(operator, "suppress", list(Suppression.objects.of(fresh).order_by("address_hash")), reason)
     return len(fresh)
 
 
 def lift(keys: Sequence[int], operator: Operator, reason: str) -> int:
     """Allow mail to these again; returns how many were suppressed."""
-    lifted = 0
     with transaction.atomic():
-        for row in Suppression.objects.filter(pk__in=keys).order_by("pk"):
-            if Suppression.objects.filter(pk=row.pk).delete()[0]:
-                lifted += 1
-                actions.record(
-                    operator,
-                    "lift suppression",
-                    f"address {row.address_hash}",
-                    reason=reason,
-                    subject_type=SUBJECT,
-                    subject_id=row.pk,
-                    detail={"reason": row.reason, "since": row.since.isoformat(), "note": masked_error(row.note)},
-                )
-    return lifted
+        rows = list(Suppression.objects.filter(pk__in=keys).order_by("address_hash").select_for_update())
+        Suppression.objects.filter(pk__in=[row.pk for row in rows]).delete()
+        _record(
+            operator, "lift suppression", rows, reason, reason=[row.reason for row in rows],
+            since=[row.since.isoformat() for row in rows], note=[masked_error(row.note) for row in rows],
+        )  # fmt: skip
+    return len(rows)
+
+
+def _record(operator: Operator, verb: str, rows: Sequence[Suppression], why: str, **detail: object) -> None:
+    """One action about all of them."""
+    if rows:
+        hashes = [row.address_hash for row in rows]
+        subject = f"address {hashes[0]}" + (f" and {len(hashes) - 1} more" if len(hashes) > 1 else "")
+        actions.record(
+            operator, verb, subject, reason=why, rows=len(rows), subject_type=SUBJECT, subject_ids=[row.pk for row in rows],
+            detail={"addresses": hashes, **detail},
+        )  # fmt: skip

@@ -13,11 +13,12 @@ from notifications.channels.local import Memory
 from notifications.email_handler import EmailHandler
 from notifications.mail import suppression
 from notifications.models import Delivery, Suppression
-from outbox.audit_log.models import OperatorAction
+from outbox.audit_log.models import ActionSubject, OperatorAction
 from outbox.channels import handlers as registry
 from outbox.channels.handlers import Outcome
 from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
+from tests.logged import lines
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.smtp_sink import Sink
 
@@ -74,6 +75,37 @@ def test_lifting_lets_mail_through_again(email):  # noqa: F811
     actions = list(OperatorAction.objects.order_by("pk").values_list("verb", "reason"))
     assert actions == [("suppress", "asked by telephone"), ("lift suppression", "changed her mind")]
     assert "ada@" not in "".join(OperatorAction.objects.values_list("subject", flat=True))
+
+
+def test_many_addresses_are_one_action_and_one_line_of_each_kind(db, caplog, django_capture_on_commit_callbacks):
+    addresses = [f"u{number}@example.com" for number in range(3)]
+    hashes = sorted(map(suppression.hash_of, addresses))
+
+    def told(act, *arguments):
+        caplog.clear()
+        with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
+            assert act(*arguments, ME, "asked for it") == 3
+        assert "@" not in str(lines(caplog))
+        return {line["event"]: line for line in lines(caplog)}, len(lines(caplog))
+
+    said, number = told(suppression.add, addresses)
+    keys = list(Suppression.objects.order_by("address_hash").values_list("pk", flat=True))
+    assert number == 2
+    assert said["addresses_suppressed"]["address_hash"] == hashes
+    assert (said["action_recorded"]["rows"], said["action_recorded"]["subject_id"]) == (3, list(map(str, keys)))
+    action = OperatorAction.objects.get()
+    assert (action.subject, action.rows) == (f"address {hashes[0]} and 2 more", 3)
+    assert action.detail == {"addresses": hashes}
+
+    said, number = told(suppression.lift, [*keys, 0])
+    assert number == 1
+    assert said["action_recorded"]["subject_id"] == list(map(str, keys))
+    assert not Suppression.objects.exists()
+    action = OperatorAction.objects.get(verb="lift suppression")
+    assert (action.detail["addresses"], action.detail["reason"]) == (hashes, ["manual"] * 3)
+    assert set(action.detail) == {"addresses", "reason", "since", "note"}
+    for key in keys:
+        assert ActionSubject.objects.filter(subject_type="notifications.suppression", subject_id=str(key)).count() == 2
 
 
 def test_a_bad_address_cannot_be_suppressed(db):
