@@ -80,19 +80,19 @@ class NotificationGate:
             raise InvalidRecord("long_ttl", f"ttl_seconds is {seconds}, at most {self._most_ttl} are possible")
 
 
-class Named(msgspec.Struct):
+class NotificationId(msgspec.Struct):
     """What little must be true of a record whose id can be read."""
 
     notification_id: str = ""
 
 
-NAMED_DECODER = msgspec.json.Decoder(Named)
+ID_DECODER = msgspec.json.Decoder(NotificationId)
 
 
 def id_in(value: bytes | None) -> str:
     """The id in a record that is no message, so that whoever looks for it finds its letter; empty where there is none to read."""
     try:
-        return storable(NAMED_DECODER.decode(value or b"").notification_id)
+        return storable(ID_DECODER.decode(value or b"").notification_id)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
 

@@ -203,10 +203,11 @@ def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
             # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
             raise RuntimeError(f"moved {moved} of {len(rows)} locked deliveries")
     if moves and log.says(logging.INFO):
-        # Its delivery does not say what a mail was about; read where the line is wanted alone, and for as many as it names.
-        rows = OutboxMessage.objects.among(pk for pk, *_ in moves[:MOST_IDS])
-        types = {pk: kind for pk, *kind in rows.values_list("id", "event_type", "correlation_id")}
-        about = RowIds([types.get(pk, NOT_KEPT) for pk, *_ in moves[:MOST_IDS]], event_type=0, correlation_id=1)
+        # A delivery does not say what its mail was about: asked where the line is wanted, and for those that it names.
+        named = [pk for pk, *_ in moves[:MOST_IDS]]
+        messages = OutboxMessage.objects.among(named).values_list("id", "event_type", "correlation_id")
+        known = {pk: types for pk, *types in messages}
+        about = RowIds([known.get(pk, NOT_KEPT) for pk in named], event_type=0, correlation_id=1)
         ids = about | RowIds(moves, message_id=0, order_id=1, was=2, became=3)
         log_committed("deliveries_moved", deliveries=len(moves), ids=ids)
     return effects

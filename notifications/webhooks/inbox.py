@@ -260,9 +260,7 @@ def same_address(reported: str, recipient: str) -> bool:
         return False
 
 
-def _move(
-    reports: Mapping[UUID, Sequence[WebhookEvent]], mails: Mapping[UUID, Mail], now: datetime
-) -> dict[UUID, str]:
+def _move(reports: Mapping[UUID, Sequence[WebhookEvent]], mails: Mapping[UUID, Mail], now: datetime) -> dict[UUID, str]:
     news = {
         message_id: [News(Standing(event.kind, event.occurred_at), event.detail) for event in events]
         for message_id, events in reports.items()

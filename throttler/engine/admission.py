@@ -175,8 +175,9 @@ def decode(record: Record, gate: NotificationGate, topic_id: str) -> Decoded:
         message = gate.decode(record.value)
         _check_size(record)
     except InvalidRecord as refusal:
-        about = {"topic_id": topic_id, "business_key": id_in(record.value)}
-        return Decoded(record, letter=Letter(SOURCE, "decode", refusal.reason, str(refusal), record, **about))
+        words = (refusal.reason, str(refusal))
+        letter = Letter(SOURCE, "decode", *words, record, topic_id, business_key=id_in(record.value))
+        return Decoded(record, letter=letter)
     created = created_us(message, record.timestamp)
     return Decoded(record, message, created, expires_us(message, created))
 

@@ -92,7 +92,8 @@ def test_no_more_messages_are_read_than_a_line_names_and_none_for_a_line_that_no
 )
 def test_a_letter_has_the_id_of_its_notification_where_it_can_be_read(bench, value, name):
     letter = decode(Replayed("in", 0, 7, 1, None, value), bench.gate, "t").letter
-    assert letter and letter.business_key == name == id_in(value)
+    assert letter
+    assert letter.business_key == name == id_in(value)
 
 
 def test_the_letter_of_a_notification_that_the_broker_refuses_has_its_id(bench):
