@@ -21,7 +21,7 @@ from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import failed_again, record_of, would_refuse
 from outbox.messages.models import OutboxMessage
-from outbox.messages.publish import publish
+from outbox.messages.publish import publish, published_together
 from outbox.models import ChannelState
 from throttler.customers.models import Customer
 from throttler.engine.admission import SOURCE as SOURCE_NAME
@@ -100,17 +100,18 @@ class NotificationLetters(Letters[DeadLetter]):
         effects: dict[UUID, Effect] = {}
         failed: list[Letter] = []
         before = _messages(letters)
-        for letter in letters:
-            try:
-                record = _record(letter)
-                message = gate().decode(record.value)
-                promised = _promise(letter, record, message, before.get(letter.carrier), now)
-                effects[letter.pk] = Effect("waiting", ON_ITS_WAY, carrier=promised)
-            except InvalidRecord as refusal:
-                place = (record, letter.topic_id, letter.revision + 1)
-                failed.append(Letter(SOURCE_NAME, "decode", refusal.reason, str(refusal), *place))
-            except Refusal as refusal:
-                effects[letter.pk] = Effect("refused", str(refusal))
+        with published_together():
+            for letter in letters:
+                try:
+                    record = _record(letter)
+                    message = gate().decode(record.value)
+                    promised = _promise(letter, record, message, before.get(letter.carrier), now)
+                    effects[letter.pk] = Effect("waiting", ON_ITS_WAY, carrier=promised)
+                except InvalidRecord as refusal:
+                    place = (record, letter.topic_id, letter.revision + 1)
+                    failed.append(Letter(SOURCE_NAME, "decode", refusal.reason, str(refusal), *place))
+                except Refusal as refusal:
+                    effects[letter.pk] = Effect("refused", str(refusal))
         bury(failed, topic_name(GROUP), now)
         return effects | failed_again(failed)
 

@@ -25,7 +25,7 @@ from outbox.delivery import overdue
 from outbox.delivery.candidates import read_messages
 from outbox.messages.models import FLOW, DeliveryAttempt, MessageQuerySet, OutboxMessage, Resend
 from outbox.messages.notify import notify_relays
-from outbox.messages.publish import ACCEPTED, IdempotencyConflict, publish
+from outbox.messages.publish import ACCEPTED, IdempotencyConflict, publish, published_together
 
 State = OutboxMessage.State
 UNDER_WAY = "it is being sent again already"
@@ -203,13 +203,14 @@ def resend_these(messages: Sequence[OutboxMessage], batch: int, now: datetime) -
     """
     families = _families([message.pk for message in messages])
     effects: dict[uuid.UUID, Effect] = {}
-    for message in sorted(messages, key=lambda message: message.pk):
-        try:
-            payload = msgspec.json.decode(message.payload)
-            again = _publish_again(message, payload, families[message.pk], now, batch=batch)
-        except Refusal:
-            continue
-        effects[message.pk] = Effect("waiting", SAID_AGAIN, successor=again.message_id)
+    with published_together():
+        for message in sorted(messages, key=lambda message: message.pk):
+            try:
+                payload = msgspec.json.decode(message.payload)
+                again = _publish_again(message, payload, families[message.pk], now, batch=batch)
+            except Refusal:
+                continue
+            effects[message.pk] = Effect("waiting", SAID_AGAIN, successor=again.message_id)
     resent = Counter((FLOW, message.channel, "resent") for message in messages if message.pk in effects)
     counters.add(resent, now)
     return effects

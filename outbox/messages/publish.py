@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.conf import settings
@@ -137,11 +139,45 @@ def publish(
     if not write({"id": message_id, **key, **content, **trace, **times}, row):
         return _known(**key, may_repeat=row is None)
     transaction.on_commit(notify.notify_relays, robust=True)
-    log_committed(
-        "message_published", channel=channel, message_id=str(message_id), order_id=aggregate, event_type=event_type,
-        correlation_id=trace["correlation_id"], trace_id=trace_id_of(trace["traceparent"]),
-    )  # fmt: skip
+    _log(PublishedMessage(message_id, channel, aggregate, event_type, **trace))
     return message_id
+
+
+class PublishedMessage(NamedTuple):
+    """What a line of the log says of a message."""
+
+    id: uuid.UUID
+    channel: str
+    aggregate: str
+    event_type: str
+    correlation_id: str
+    traceparent: str
+
+
+GATHERED: ContextVar[list[PublishedMessage] | None] = ContextVar("messages that become one line", default=None)
+
+
+@contextmanager
+def published_together() -> Iterator[None]:
+    """What is published inside, all in one transaction, is one line of the log."""
+    messages: list[PublishedMessage] = []
+    token = GATHERED.set(messages)
+    try:
+        yield
+    finally:
+        GATHERED.reset(token)
+    if messages:
+        log_committed("messages_published", messages=len(messages), ids=ids_of(messages))
+
+
+def _log(message: PublishedMessage) -> None:
+    if (messages := GATHERED.get()) is not None:
+        messages.append(message)
+        return
+    log_committed(
+        "message_published", channel=message.channel, message_id=str(message.id), order_id=message.aggregate,
+        event_type=message.event_type, correlation_id=message.correlation_id, trace_id=trace_id_of(message.traceparent),
+    )  # fmt: skip
 
 
 def content_hash(channel: str, event_type: str, aggregate: str, payload: str) -> str:

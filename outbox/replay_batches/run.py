@@ -114,8 +114,14 @@ def settle_chunk(batch: ReplayBatch, outcomes: Sequence[ItemOutcome], now: datet
         raise Lost
     transaction.on_commit(lambda: _count(batch, outcomes))
     states = dict(Counter(outcome.state for outcome in outcomes))
-    ids = RowIds([outcome.item for outcome in outcomes], letter_id="letter")
+    ids = _ids_of_items(batch, [outcome.item for outcome in outcomes]) | RowIds(outcomes, became="state")
     log_committed("replay_chunk_settled", batch=batch.pk, verb=batch.verb, outcomes=states, ids=ids)
+
+
+def _ids_of_items(batch: ReplayBatch, items: Sequence[object]) -> RowIds:
+    if batch.verb in OF_MESSAGES:
+        return RowIds(items, message_id="letter", order_id="business_key")
+    return RowIds(items, letter_id="letter", business_key="business_key")
 
 
 def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, int]:
@@ -318,11 +324,12 @@ def put_back(batch: ReplayBatch, token: uuid.UUID) -> int:
         held = ReplayBatch.objects.held(batch.pk, token, State.CANCELLED)
         if held is None:
             return 0
-        items = list(ReplayItem.objects.of(held).filter(state="eligible").only("letter")[: 4 * settings.REPLAY_CHUNK])
+        rows = ReplayItem.objects.of(held).filter(state="eligible").only("letter", "business_key")
+        items = list(rows[: 4 * settings.REPLAY_CHUNK])
         still = ReplayItem.objects.filter(pk__in=[item.pk for item in items], state="eligible")
         moved = still.update(state="left", changed_at=database_now())
         held.change(eligible=held.eligible - moved, left=held.left + moved)
-        ids = RowIds(items, letter_id="letter")
+        ids = _ids_of_items(held, items)
         log_committed("replay_chunk_settled", batch=held.pk, verb=held.verb, outcomes={"left": moved}, ids=ids)
     return moved
 

@@ -12,11 +12,13 @@ from config.kafka import Replayed, topic_name
 from config.redelivery import Refusal
 from outbox.channels.handlers import Message
 from outbox.channels.kafka import record_of
+from outbox.letters import redelivery
 from outbox.letters.burial import Letter, bury
 from outbox.letters.levers import forecast, pull
 from outbox.models import DeadLetter, OutboxMessage
 from outbox.topic_replay.requests import contract_name
 from tests.conftest import TOPIC_ID
+from tests.logged import lines
 from throttler.models import Customer
 
 pytestmark = pytest.mark.django_db
@@ -66,6 +68,21 @@ def test_a_letter_goes_to_the_input_as_it_came_with_the_place_it_had():
     assert not headers.keys() & {"forwarded", "source"}
     found.refresh_from_db()
     assert (found.status, found.note) == ("requeued", "on its way to notifications-in")
+
+
+def test_the_messages_of_many_letters_are_one_line(caplog, django_capture_on_commit_callbacks):
+    for offset in range(3):
+        content = b"{" if offset == 1 else value(customer=f"c{offset}")
+        record = Replayed(topic_name("notifications-in"), 3, offset, 1_900_000_000_000, b"k", content, ())
+        bury([Letter("throttler", "store", "reason", "text", record, TOPIC_ID)], "throttler", database_now())
+    letters = list(DeadLetter.objects.order_by("pk"))
+    with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
+        redelivery.take_back(letters, database_now())
+    said = {line["event"]: line for line in lines(caplog)}
+    assert (said["messages_published"]["messages"], said["messages_published"]["order_id"]) == (
+        2, ["customer/c0", "customer/c2"],
+    )  # fmt: skip
+    assert "message_published" not in said
 
 
 def test_a_letter_that_is_opened_and_requeued_again_is_sent_once():

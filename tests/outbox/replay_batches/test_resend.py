@@ -25,6 +25,7 @@ from outbox.messages.filters import MessageFilter
 from outbox.models import OperatorAction, OutboxMessage, ReplayBatch, ReplayItem, Resend
 from outbox.replay_batches import requests
 from outbox.replay_batches.subjects import MESSAGES
+from tests.logged import lines
 from tests.outbox.replay_batches.scripted_flow import confirm, counts, run_until, step
 from tests.outbox.scripted import PERMANENT, message, promise
 
@@ -41,6 +42,22 @@ def sent(number: int, memory, go) -> list[uuid.UUID]:
     while go(memory):
         pass
     return ids
+
+
+def test_a_chunk_is_one_line_that_names_its_new_messages_and_one_that_names_those_it_was_made_of(memory, go, caplog):
+    ids = sent(3, memory, go)
+    confirmed()
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        step(3)
+    said = [line for line in lines(caplog) if line["event"] in ("messages_published", "replay_chunk_settled")]
+    published, settled = sorted(said, key=lambda line: line["event"])
+    assert "message_published" not in caplog.text
+    copies = dict(Resend.objects.values_list("message_id", "resent_from"))
+    assert [copies[uuid.UUID(pk)] for pk in published["message_id"]] == ids
+    assert (published["messages"], published["order_id"]) == (3, [f"order:{at}" for at in range(3)])
+    assert (settled["message_id"], settled["order_id"]) == (list(map(str, ids)), [f"order:{at}" for at in range(3)])
+    assert (settled["became"], "letter_id" in settled) == (["requeued"] * 3, False)
 
 
 def previewed(**narrowed) -> ReplayBatch:

@@ -59,6 +59,7 @@ def test_a_preview_that_nobody_confirmed_is_cancelled_and_another_stays(caplog):
     keys = letters(4)
     forgotten, fresh = previewed(), previewed()
     age(forgotten, "previewed_at")
+    ReplayItem.objects.filter(batch=forgotten).update(business_key="A1")
     caplog.clear()
     with caplog.at_level("INFO"):
         sweep_items(database_now())
@@ -70,6 +71,7 @@ def test_a_preview_that_nobody_confirmed_is_cancelled_and_another_stays(caplog):
         {"left": 4},
         sorted(map(str, keys)),
     )
+    assert left["business_key"] == ["A1"] * 4
     forgotten.refresh_from_db()
     fresh.refresh_from_db()
     assert (forgotten.state, forgotten.note, fresh.state) == (
