@@ -146,6 +146,9 @@ def plan(now: datetime) -> int:
         for phase, number in phases_to_tell(subscription, matter, told[subscription.pk, matter.pk], now)
     ]  # fmt: skip
     Notice.objects.bulk_create(made, ignore_conflicts=True)
+    if made:
+        ids = RowIds(made, subscription="subscription_id", matter="matter_id", kind="matter.kind", phase="phase")
+        log_committed("notices_planned", notices=len(made), ids=ids)
     return len(made)
 
 

@@ -206,7 +206,9 @@ def claim_notices(pk: int, now: datetime) -> Errand | None:
         notices = tests or list(due[:MOST])
         # An end that came back before anybody heard of it is no news.
         untrue = [notice.pk for notice in notices if notice.phase in ENDS and notice.matter and not is_over(notice)]
-        Notice.objects.filter(pk__in=untrue).delete()
+        if Notice.objects.filter(pk__in=untrue).delete()[0]:
+            ids = RowIds(untrue, notice_id=None)
+            log_committed("notices_withdrawn", subscription=pk, notices=len(untrue), ids=ids)
         notices = [notice for notice in notices if notice.pk not in untrue]
         if not notices:
             Subscription.objects.release(token)
@@ -247,9 +249,10 @@ def settle(claim: Errand, outcome: TryResult, now: datetime) -> None:
         held = Subscription.objects.release(claim.token, **changes)
         _tell(claim, moved)
     if not held or len(moved) != len(claim.ids):
-        lost = len(claim.ids) - len(moved)
-        metrics.FENCE_LOST.inc(lost)
-        log.warning("notice_fence_lost", subscription=claim.subscription.pk, notices=lost)
+        lost = sorted(set(claim.ids) - dict(moved).keys())
+        metrics.FENCE_LOST.inc(len(lost))
+        ids = RowIds(lost, notice_id=None)
+        log.warning("notice_fence_lost", subscription=claim.subscription.pk, notices=len(lost), ids=ids)
     metrics.NOTICES.labels("sent" if outcome.sent else "unsure" if outcome.unsure else "failed").inc(len(claim.ids))
     if not outcome.sent:
         log.warning("notice_not_sent", subscription=claim.subscription.pk, unsure=outcome.unsure, why=outcome.fault)

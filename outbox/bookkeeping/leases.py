@@ -49,16 +49,6 @@ class ClaimQuerySet(models.QuerySet[Row]):
         """Give back what `token` holds; returns how many rows."""
         return self.held_by(token).update(lease_token=None, lease_until=None, **changes)
 
-    def settle(self, ids: list[object], token: uuid.UUID, **changes: object) -> int:
-        """End the work on `ids` if `token` still holds them; what was lost is counted and logged."""
-        held = self.held_by(token).filter(pk__in=ids)
-        settled = held.update(lease_token=None, lease_until=None, **changes)
-        if settled != len(ids):
-            metrics.FENCE_LOST.inc(len(ids) - settled)
-            table, lost = self.model._meta.db_table, len(ids) - settled
-            log_committed("fence_lost", "warning", table=table, lost=lost, token=str(token))
-        return settled
-
     def lock_free(self, now: datetime) -> Self:
         """Free rows, locked for this transaction; rows another worker is looking at are skipped."""
         return self.free(now).select_for_update(skip_locked=True)

@@ -9,7 +9,7 @@ import pytest
 from config.database.clock import database_now
 from outbox.alerts import matters, sender
 from outbox.alerts.addresses import TryResult
-from outbox.alerts.models import Notice
+from outbox.alerts.models import Matter, Notice
 from tests.logged import lines
 from tests.outbox.alerts.conftest import a_need
 
@@ -54,7 +54,45 @@ def test_who_lost_notices_says_of_none_what_became_of_them(
     Notice.objects.update(state="sent")
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
         sender.settle(claim, TryResult(sent=True), database_now())
-    assert [line["event"] for line in lines(caplog)] == ["notice_fence_lost"]
+    (line,) = lines(caplog)
+    ids = [str(Notice.objects.get().pk)]
+    assert (line["event"], line["notices"], line["notice_id"]) == ("notice_fence_lost", 1, ids)
+
+
+def test_who_is_to_be_told_of_what_is_one_line_of_a_look_and_none_when_nobody_is(
+    subscribe, needed, caplog, django_capture_on_commit_callbacks
+):
+    rows = [subscribe(), subscribe(name="More")]
+    needed += [a_need(key="1"), a_need(key="2")]
+
+    def look():
+        caplog.clear()
+        with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
+            matters.look(database_now())
+        return lines(caplog)
+
+    (line,) = look()
+    assert (line["event"], line["notices"], line["more"]) == ("notices_planned", 4, 0)
+    assert sorted(zip(line["subscription"], line["matter"], strict=True)) == sorted(
+        (str(row.pk), str(matter.pk)) for row in rows for matter in Matter.objects.all()
+    )
+    assert (line["kind"], line["phase"]) == (["worker"] * 4, ["opened"] * 4)
+    assert look() == []
+
+
+def test_an_end_that_nobody_has_heard_of_and_that_is_none_is_told_to_be_withdrawn(
+    subscribe, needed, caplog, django_capture_on_commit_callbacks
+):
+    row = subscribe()
+    needed.append(a_need())
+    matters.look(database_now())
+    notice = Notice.objects.get()
+    Notice.objects.update(phase="resolved")
+    with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
+        assert sender.claim_notices(row.pk, database_now()) is None
+    (line,) = lines(caplog)
+    assert (line["event"], line["subscription"], line["notice_id"]) == ("notices_withdrawn", row.pk, [str(notice.pk)])
+    assert not Notice.objects.exists()
 
 
 def test_a_notice_whose_sender_died_is_told_to_be_in_doubt(
