@@ -120,7 +120,7 @@ class Upsert:
             return []
         if not returns:
             fixed = {name: values[name] for name in self.constants.split() if name in self._key}
-            stored = self.read(self.keys_of(rows), [*self.returning.split(), self.token], fixed)
+            stored = self.read(self.keys_of(rows), [*self.returning.split(), *self._verdict(dialect)], fixed)
         return self._changed(dialect, stored, values)
 
     def read(self, keys: Rows, columns: Sequence[str], fixed: Values | None = None) -> list[Row]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from django.db import connection
 from django.db.models import Case, F, Q, Sum, Value, When
 
 from config.database.queries import delete_in_chunks
 from config.database.upsert import Upsert
 from config.fields import in_ascii
+from config.telemetry.logs import RowIds, log, log_committed
 from outbox.groups.fingerprint import LONGEST_TITLE, fingerprint_of, title_of
 from outbox.groups.models import FailureGroup, GroupHour, GroupQuota, hour_of
 
@@ -89,6 +92,15 @@ def shift(changes: Mapping[int, Shift], now: datetime) -> None:
         _shift_one(pk, changes[pk], now)
     closed = [(pk, hour_of(now), change.closed) for pk, change in sorted(changes.items()) if change.closed]
     COUNT_CLOSED.run(closed)
+    # Letters that were taken back are counted elsewhere, and their groups stay as they are.
+    if (ended := [pk for pk, change in changes.items() if change.open + change.requeued]) and log.says(logging.INFO):
+        _log(FailureGroup.objects.filter(pk__in=ended, state_since=now).values_list("pk", "source", "state"))
+
+
+def _log(groups: Collection[Sequence[object]]) -> None:
+    """One line of groups (id, source, state …) whose state this transaction has changed: only theirs has its time."""
+    if groups:
+        log_committed("groups_moved", groups=len(groups), ids=RowIds(groups, group=0, source=1, became=2))
 
 
 def _shift_one(pk: int, change: Shift, now: datetime) -> None:
@@ -134,6 +146,7 @@ COUNT = Upsert(
         "returned_count": "old.returned_count + new.returned_count",
         "last_seen": "CASE WHEN old.last_seen > new.last_seen THEN old.last_seen ELSE new.last_seen END",
     },
+    returning="id source state state_since",
 )
 COUNT_HOUR = Upsert(
     GroupHour, columns="group_id hour arrived", key="group_id hour", update={"arrived": "old.arrived + new.arrived"}
@@ -216,7 +229,9 @@ def count_arrivals(arrived: Mapping[Group, tuple[int, int]], now: datetime) -> N
     """
     arrivals = sorted((group.cause.fingerprint, group, *numbers) for group, numbers in arrived.items())
     rows = [(mark, *group.cause[:3], group.cause.title, new, new, back) for mark, group, new, back in arrivals]
-    COUNT.run(rows, {"first_seen": now, "last_seen": now, "state_since": now})
+    counted = COUNT.run(rows, {"first_seen": now, "last_seen": now, "state_since": now})
+    since = str(connection.ops.adapt_datetimefield_value(now))
+    _log([group for group in counted if str(group[-1]) == since])
     COUNT_HOUR.run([(group.pk, hour_of(now), new) for _, group, new, _ in arrivals])
 
 
