@@ -255,7 +255,11 @@ def _cut_batches(
     round_.cut = [batch for _, _, batches in frozen for batch in batches]
     leased = _store_batches(stream, frozen, now, round_)
     _claim_events(round_.cut, now)
-    RELEASE.run([_after(bucket, batches, now) for bucket, _, batches in frozen])
+    recounted: list[tuple[str, str]] = []
+    RELEASE.run([_after(bucket, batches, now, recounted) for bucket, _, batches in frozen])
+    if recounted:
+        ids = RowIds(recounted, location_id=0, left=1)
+        log_committed("buckets_recounted", stream=stream.name, buckets=len(recounted), ids=ids)
     taken = sum(len(batch.events) for batch in round_.cut)
     counters.add({(stream.name, "flush", "open"): -taken}, now)
     return leased, taken
@@ -366,13 +370,13 @@ def _claim_events(batches: Sequence[Frozen], now: datetime) -> None:
 RETRY_EMPTY = timedelta(seconds=1)
 
 
-def _after(bucket: Candidate, batches: Sequence[Frozen], now: datetime) -> Row:
-    """The bucket's row after the cut; what is left over is due at once."""
+def _after(bucket: Candidate, batches: Sequence[Frozen], now: datetime, recounted: list[tuple[str, str]]) -> Row:
+    """The bucket's row after the cut; what is left over is due at once. One that said more than waits is recounted."""
     taken = sum(len(batch.events) for batch in batches)
     left = bucket.open_count - taken
     if left and not taken:
         left = BufferedEvent.objects.pending().at(bucket.stream, [bucket.location_id]).count()
-        log_committed("bucket_recounted", stream=bucket.stream, location=bucket.location_id, left=left)
+        recounted.append((bucket.location_id, str(left)))
     sequence = bucket.sequence + len(batches)
     if left <= 0:
         return (bucket.id, sequence, *EMPTY.values())

@@ -64,7 +64,7 @@ def test_a_bucket_whose_orders_are_all_being_changed_is_looked_at_again_later(
     bucket = Bucket.objects.get()
     assert (bucket.open_count, bucket.urged) == (1, "leftover")
     assert bucket.due_at >= before + claiming.RETRY_EMPTY
-    (line,) = [line for line in caplog.records if "bucket_recounted" in str(line.msg)]
+    (line,) = [line for line in caplog.records if "buckets_recounted" in str(line.msg)]
     assert line.levelname == "INFO"  # two workers met: that is no warning
 
 

@@ -161,6 +161,17 @@ def test_what_a_transaction_does_to_many_refused_batches_is_one_line(
     assert set(Batch.objects.filter(pk__in=by_batch).values_list("status", flat=True)) == {"parked"}
 
 
+def test_buckets_that_said_more_than_waits_are_one_line(ingest, records, stream, told):
+    ingest(records(*(order(f"A{number}", f"WH-{number}") for number in range(3))))
+    urge()
+    BufferedEvent.objects.exclude(order_id="A0").update(status="discarded")
+    said = told(claim, stream)
+    assert set(said) == {"batches_cut", "buckets_recounted"}
+    line = said["buckets_recounted"]
+    assert (line["stream"], line["buckets"]) == (stream.name, 2)
+    assert sorted(zip(line["location_id"], line["left"], strict=True)) == [("WH-1", "0"), ("WH-2", "0")]
+
+
 def test_a_line_reads_the_messages_of_no_more_batches_than_it_names_orders_of():
     batches = [LeasedBatch(uuid4(), "s", "WH-1", '{"order_ids": ["A", "B"]}', {}, 2) for _ in range(60)]
     pairs = orders_in((batch.pk, batch.payload) for batch in batches)
