@@ -81,14 +81,14 @@ def test_many_addresses_are_one_action_and_one_line_of_each_kind(db, caplog, dja
     addresses = [f"u{number}@example.com" for number in range(3)]
     hashes = sorted(map(suppression.hash_of, addresses))
 
-    def told(act, *arguments):
+    def lines_of(act, *arguments):
         caplog.clear()
         with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
             assert act(*arguments, ME, "asked for it") == 3
         assert "@" not in str(lines(caplog))
         return {line["event"]: line for line in lines(caplog)}, len(lines(caplog))
 
-    said, number = told(suppression.add, addresses)
+    said, number = lines_of(suppression.add, addresses)
     keys = list(Suppression.objects.order_by("address_hash").values_list("pk", flat=True))
     assert number == 2
     assert said["addresses_suppressed"]["address_hash"] == hashes
@@ -97,7 +97,7 @@ def test_many_addresses_are_one_action_and_one_line_of_each_kind(db, caplog, dja
     assert (action.subject, action.rows) == (f"address {hashes[0]} and 2 more", 3)
     assert action.detail == {"addresses": hashes}
 
-    said, number = told(suppression.lift, [*keys, 0])
+    said, number = lines_of(suppression.lift, [*keys, 0])
     assert number == 1
     assert said["action_recorded"]["subject_id"] == list(map(str, keys))
     assert not Suppression.objects.exists()

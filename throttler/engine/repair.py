@@ -185,13 +185,13 @@ class Rereader:
     def _bury_rows(self, refused: Sequence[RefusedRow]) -> None:
         topic = topic_name(INPUT)
         letters = []
-        for one in refused:
-            row = one.row
-            letter = refusal(record_of(row, topic), "drain", one.reason, row.topic_id, row.notification_id)
-            letters.append((letter, one.epoch))
+        for each in refused:
+            row = each.row
+            letter = refusal(record_of(row, topic), "drain", each.reason, row.topic_id, row.notification_id)
+            letters.append((letter, each.epoch))
         self._write(letters)
-        for one in refused:
-            self.found.put(Buried(one.row))
+        for each in refused:
+            self.found.put(Buried(each.row))
 
     def _write(self, letters: Sequence[tuple[Letter, int]]) -> None:
         """Those whose partition nobody else has taken over since that generation: we may have slept meanwhile."""

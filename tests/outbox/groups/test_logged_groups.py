@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def told(caplog, django_capture_on_commit_callbacks):
+def moves_in(caplog, django_capture_on_commit_callbacks):
     """(group, what it became) of each line of an act."""
 
     def run(act, *arguments):
@@ -33,33 +33,33 @@ def told(caplog, django_capture_on_commit_callbacks):
     return run
 
 
-def buried(told, *letters):
-    return told(bury, letters, "g", database_now())
+def buried(moves_in, *letters):
+    return moves_in(bury, letters, "g", database_now())
 
 
-def shifted(told, group, **change):
-    return told(counts.shift, {group: counts.Shift(**change)}, database_now())
+def shifted(moves_in, group, **change):
+    return moves_in(counts.shift, {group: counts.Shift(**change)}, database_now())
 
 
-def test_groups_are_told_when_they_begin_end_and_come_back_and_not_between(told):
-    said = buried(told, letter(1), letter(2), letter(3, "worse"))
+def test_groups_are_told_when_they_begin_end_and_come_back_and_not_between(moves_in):
+    said = buried(moves_in, letter(1), letter(2), letter(3, "worse"))
     first, second = FailureGroup.objects.order_by("pk").values_list("pk", flat=True)
     assert said == [[(first, "new"), (second, "new")]]
-    assert buried(told, letter(4)) == []
+    assert buried(moves_in, letter(4)) == []
     (first,) = FailureGroup.objects.filter(open_count=3).values_list("pk", flat=True)
-    assert shifted(told, first, open=-1, requeued=1) == []
-    assert shifted(told, first, open=-1, closed=1) == []
-    assert shifted(told, first, open=-1, requeued=-1, closed=2) == [[(first, "resolved")]]
-    assert buried(told, letter(5)) == [[(first, "regressed")]]
-    assert shifted(told, first, open=-1, closed=1) == [[(first, "resolved")]]
-    assert shifted(told, first, open=1, closed=-1) == [[(first, "open")]]
+    assert shifted(moves_in, first, open=-1, requeued=1) == []
+    assert shifted(moves_in, first, open=-1, closed=1) == []
+    assert shifted(moves_in, first, open=-1, requeued=-1, closed=2) == [[(first, "resolved")]]
+    assert buried(moves_in, letter(5)) == [[(first, "regressed")]]
+    assert shifted(moves_in, first, open=-1, closed=1) == [[(first, "resolved")]]
+    assert shifted(moves_in, first, open=1, closed=-1) == [[(first, "open")]]
 
 
-def test_a_group_whose_rest_is_over_is_told(told):
-    buried(told, letter(1))
+def test_a_group_whose_rest_is_over_is_told(moves_in):
+    buried(moves_in, letter(1))
     now = database_now()
     FailureGroup.objects.update(state="ignored", ignored_until=now - timedelta(seconds=1), owner_name="Ada")
-    assert buried(told, letter(2)) == [[(FailureGroup.objects.get().pk, "acknowledged")]]
+    assert buried(moves_in, letter(2)) == [[(FailureGroup.objects.get().pk, "acknowledged")]]
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_a_group_whose_rest_is_over_is_told(told):
         ("INFO", counts.Shift(open=-1, closed=1), True),
     ],
 )
-def test_nobody_asks_for_what_is_not_told(told, caplog, level, change, asked):
-    buried(told, letter(1))
+def test_nobody_asks_for_what_is_not_told(moves_in, caplog, level, change, asked):
+    buried(moves_in, letter(1))
     with caplog.at_level(level), CaptureQueriesContext(connection) as queried:
         counts.shift({FailureGroup.objects.get().pk: change}, database_now())
     # The test's own look at the group comes first.
