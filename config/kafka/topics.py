@@ -179,6 +179,11 @@ def _create(admin: client.kafka.KafkaAdminClient, state: TopicState) -> bool:
         admin.create_topics({state.name: specification})
     except client.TopicAlreadyExistsError:
         return False  # another process was faster
+    except client.InvalidReplicationFactorError as error:  # whose text is the request and the answer
+        raise client.InvalidReplicationFactorError(
+            f"KAFKA_REPLICATION_FACTOR={settings.KAFKA_REPLICATION_FACTOR}: a topic can have 1 replica to as many as there "
+            "are brokers; -1 is the brokers' default.replication.factor"
+        ) from error
     return True
 
 

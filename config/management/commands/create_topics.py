@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from config.kafka.client import InvalidReplicationFactorError, KafkaError
+from config.kafka.client import KafkaError
 from config.kafka.topics import create_topics
 from config.processes.commands import VisibleCommand
 
@@ -35,11 +35,6 @@ class Command(VisibleCommand):
                 self.stdout.write(f"{topic.name}: {'created' if created else 'exists'}")
                 for difference in topic.differences:
                     self.stderr.write(f"{topic.name}: {difference}")
-        except InvalidReplicationFactorError as error:
-            raise CommandError(
-                f"KAFKA_REPLICATION_FACTOR={settings.KAFKA_REPLICATION_FACTOR}: a topic can have 1 replica to as many as "
-                "there are brokers; -1 is the brokers' default.replication.factor"
-            ) from error
         except KafkaError as error:
             servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
             raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error
