@@ -159,10 +159,9 @@ def test_the_command_creates_only_what_it_is_told(admin, make_topic):
 @pytest.mark.parametrize("replicas", [100, 0])
 def test_replicas_that_a_cluster_cannot_have_are_refused_in_a_line_that_names_the_setting(admin, settings, replicas):
     settings.KAFKA_REPLICATION_FACTOR = replicas
-    with pytest.raises(
-        CommandError, match=f"^KAFKA_REPLICATION_FACTOR={replicas}: a topic can have 1 replica to as many"
-    ):
+    with pytest.raises(CommandError, match=f"KAFKA_REPLICATION_FACTOR={replicas}: a topic can have") as refused:
         call_command("create_topics", "plain")
+    assert "Request" not in str(refused.value)
 
 
 @pytest.mark.parametrize("broker", ["embedded"], indirect=True)
