@@ -187,7 +187,8 @@ def _letter(batch: LeasedBatch, error: str, before: DeadLetter | None, now: date
     """Of the revision behind the letter that the batch left last."""
     topic, pk = topic_name(streams()[batch.stream].output), str(batch.pk)
     key, value = batch.location_id.encode(), batch.payload.encode()
-    record = Replayed(topic, -1, batch.attempts, int(now.timestamp() * 1000), key, value)
+    headers = [(name, text.encode()) for name, text in batch.headers.items()]
+    record = Replayed(topic, -1, batch.attempts, int(now.timestamp() * 1000), key, value, headers)
     revision, predecessor = (before.revision + 1, before.pk) if before else (0, None)
     return Letter(
         batch.stream, PUBLISH, "batch_refused", error, record, pk, revision, business_key=pk, predecessor=predecessor

@@ -67,9 +67,9 @@ def _letter(stream: Stream, order: BufferedEvent, error: BaseException) -> Lette
     known = BurialKey.objects.filter(**place, group=topic_name(GROUP), step=CUT).aggregate(last=Max("revision"))
     # Whichever letter gave it back: what became of that one is this.
     before = DeadLetter.objects.filter(**place, status="requeued").order_by("-requeued_at", "-pk").first()
-    record = Replayed(
-        topic, partition, offset, order.source_timestamp, order.location_id.encode(), order.payload.encode()
-    )
+    headers = [("traceparent", order.traceparent.encode())] if order.traceparent else []  # all that a row keeps of them
+    key, value = order.location_id.encode(), order.payload.encode()
+    record = Replayed(topic, partition, offset, order.source_timestamp, key, value, headers)
     return Letter(
         stream.name,
         CUT,

@@ -43,12 +43,15 @@ class Copies:
     min_insync: int  # so many have a record before it is acknowledged
 
     def __str__(self) -> str:
+        if self.replicas == 1:
+            return f"1 replica among {self.brokers} brokers" if self.brokers > 1 else "1 replica, on the only broker"
         return f"{self.replicas} replicas, {self.min_insync} of them have a write before it is acknowledged"
 
     def verdicts(self, topic: str) -> Iterator[str]:
+        if self.brokers == 1:
+            return
         if self.replicas == 1:
-            wanted = min(3, self.brokers)
-            yield f"1 replica among {self.brokers} brokers, its records go with one of them: {_reassign(topic, wanted)}"
+            yield f"{self}, its records go with one of them: {_reassign(topic, min(3, self.brokers))}"
             return
         if self.in_sync < self.replicas:
             yield f"in sync are {self.in_sync} of {self.replicas} replicas: is a broker away?"
@@ -69,7 +72,7 @@ class TopicState:
     wanted: int
     differences: tuple[Difference, ...] = ()
     untold: str = ""  # why its configuration could not be compared
-    copies: Copies | None = None  # None: there is one broker, or nobody tells
+    copies: Copies | None = None  # None: nobody tells
 
     @property
     def verdicts(self) -> list[str]:
@@ -83,7 +86,7 @@ def describe_topics(admin: client.kafka.KafkaAdminClient) -> list[TopicState]:
     """The catalogue beside the broker's topics; raises KafkaError when no broker answers."""
     catalogue = {topic_name(name): entry for name, entry in settings.KAFKA_TOPICS.items()}
     brokers = len(admin.describe_cluster()["brokers"])
-    configurations = _configurations(admin, catalogue, {MIN_INSYNC: ""} if brokers > 1 else {})
+    configurations = _configurations(admin, catalogue, {MIN_INSYNC: ""})
     # Last: a broker that cannot be asked for configuration is told from one that is away.
     partitions = {topic["name"]: topic["partitions"] for topic in admin.describe_topics(list(catalogue))}
     counts = {name: len(numbers) for name, numbers in partitions.items()}

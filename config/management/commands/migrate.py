@@ -16,7 +16,7 @@ class Command(migrate.Command):
     def handle(self, *args: object, **options: Any) -> None:
         self.connection = connections[options["database"]]
         if options["verbosity"] and not options["app_label"] and (lines := list(warnings(self.connection))):
-            self.stdout.write(self.style.MIGRATE_HEADING("Others will wait for:"))
+            self.stdout.write(self.style.MIGRATE_HEADING("Steps on big tables:"))
             self.stdout.write("\n".join(f"  {line}" for line in lines))
         super().handle(*args, **options)
         if journal := getattr(self.connection, "journal", None):

@@ -191,6 +191,7 @@ def test_a_batch_the_broker_refuses_is_a_letter_and_strands_nothing(ingest, reco
     letter = DeadLetter.objects.get()
     assert (letter.reason, letter.business_key) == ("batch_refused", str(parked.pk))
     assert bytes(letter.payload).decode() == parked.payload
+    assert (letter.trace_id, dict(letter.headers)["batch_id"]) == (parked.pk.hex, str(parked.pk))
     assert Batch.objects.sent().count() == 1
     ingest(records(order("A3", parked.location_id)))
     urge()

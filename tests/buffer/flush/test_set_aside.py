@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from dataclasses import replace
+
 import pytest
 from django.db import OperationalError
 
@@ -75,6 +78,14 @@ def test_an_order_that_no_batch_can_hold_stops_neither_its_warehouse_nor_the_oth
     assert "no-such-sku" not in letter.error + letter.traceback
     assert counters.totals(STREAM)["discarded"] == 1
     assert Bucket.objects.filter(open_count__gt=0).count() == 0
+
+
+def test_the_letter_has_the_trace_of_its_order(ingest, records, flush, refused):
+    (plain, traced) = records(order("A1", items=POISON), order("A2", items=POISON))
+    trace = uuid.uuid4().hex
+    ingest([plain, replace(traced, headers=[("traceparent", f"00-{trace}-{'1' * 16}-01".encode())])])
+    assert flush() == []
+    assert dict(DeadLetter.objects.values_list("business_key", "trace_id")) == {"A1": None, "A2": trace}
 
 
 def test_many_of_them_leave_one_letter_each(ingest, records, flush, refused):

@@ -60,7 +60,7 @@ def test_migrate_names_the_big_tables_and_who_waits(monkeypatch):
     said = StringIO()
     call_command("migrate", plan=True, stdout=said, no_color=True)
     assert "Add field colour to deadletter" in said.getvalue()
-    assert "Others will wait" not in said.getvalue()
+    assert "Steps on big tables" not in said.getvalue()
     monkeypatch.setattr(tables, "BIG", 0)
     call_command("migrate", plan=True, stdout=said, no_color=True)
     lines = [line for line in said.getvalue().splitlines() if "outbox_deadletter, about" in line]

@@ -63,6 +63,11 @@ def test_what_a_cluster_could_lose_is_said_with_its_remedy(copies, words):
     assert bool(verdicts) == bool(words)
 
 
+def test_a_single_broker_keeps_one_replica_and_nothing_is_wrong():
+    copies = Copies(brokers=1, replicas=1, in_sync=1, min_insync=1)
+    assert (str(copies), list(copies.verdicts("t"))) == ("1 replica, on the only broker", [])
+
+
 @kafka
 def test_what_was_created_differs_in_nothing(admin):
     assert [created for _, created in create_topics()] == [True] * 4
@@ -170,7 +175,7 @@ def test_a_broker_that_tells_no_configuration_is_compared_by_its_partitions(admi
         make_topic(name, CATALOGUE[name]["partitions"])
     make_topic("out", 2)
     found = by_name(admin)
-    assert {topic for topic, state in found.items() if state.untold} == {"in", "out", "log"}
+    assert {topic for topic, state in found.items() if state.untold} == {"plain", "in", "out", "log"}
     assert "cannot be asked (KafkaConnectionError)" in found["in"].untold
     assert [found.setting for state in found.values() for found in state.differences] == ["partitions"]
     said = io.StringIO()
