@@ -25,6 +25,7 @@ from outbox.channels.admission import ITSELF
 from outbox.channels.handlers import handlers
 from outbox.channels.kafka import KafkaHandler
 from outbox.channels.models import ChannelState
+from outbox.delivery.candidates import find_due
 from outbox.letters import overview
 from outbox.letters.overview import letter_counts, letter_needs, rising_needs
 from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage
@@ -75,11 +76,11 @@ class Numbers(Trends):
     @cached_property
     def first_due(self) -> dict[str, datetime]:
         """When the message of each channel became due that has been waiting longest there."""
-        firsts = {
-            name: OutboxMessage.objects.due(name, self.now).values_list("available_at", flat=True).first()
+        return {
+            name: first
             for name in self.channel_names
+            for first in find_due(OutboxMessage.objects.due(name, self.now).values_list("available_at", flat=True)[:1])
         }
-        return {name: first for name, first in firsts.items() if first}
 
     @property
     def due_since(self) -> datetime | None:

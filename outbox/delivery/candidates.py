@@ -68,7 +68,7 @@ def lock_among(ids: Sequence[uuid.UUID], channel: str, now: datetime, lowest: uu
 
 def find_due(rows: QuerySet[OutboxMessage, Found]) -> list[Found]:
     """Rows of `due`, not locked: claims skip what is locked, so whoever looks for a few of them locks these only."""
-    with through(OutboxMessage, DUE):
+    with through(OutboxMessage, DUE, rows.db):
         return list(rows)
 
 
