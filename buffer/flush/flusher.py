@@ -180,6 +180,7 @@ def _park(refused: Sequence[tuple[LeasedBatch, str]], now: datetime) -> None:
 
 
 def _ids_of(outcomes: Sequence[tuple[LeasedBatch, object]]) -> RowIds:
+    # A supplement carries one order, which was counted with the batch before it.
     return ids_of_batches([batch for batch, _ in outcomes], sum(batch.orders or 1 for batch, _ in outcomes))
 
 

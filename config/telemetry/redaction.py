@@ -70,7 +70,8 @@ def redact(event: dict[str, object]) -> dict[str, object]:
     for name, value in event.items():
         if name in TOLD:
             if isinstance(value, str):
-                event[name] = ESCAPED.sub("<address>", without_addresses(without_values(value)))
+                value = without_values(value)
+                event[name] = _without_addresses_in_path(value) if name == "path" else _without_any_address(value)
         elif name in CHOSEN:
             if isinstance(value, list):
                 event[name] = list(map(_redacted, value))
@@ -83,9 +84,14 @@ def _redacted(value: object) -> object:
     return without_addresses(value) if isinstance(value, str) and "@" in value else value
 
 
-def without_addresses_in_path(url: str) -> str:
-    """A path, or a URL without its query, in whose parts `<address>` stands for an address, written as it is or escaped."""
-    return "/".join("<address>" if ADDRESS.search(part) or ESCAPED.search(part) else part for part in url.split("/"))
+def _without_any_address(text: str) -> str:
+    """Neither as it is nor escaped."""
+    return ESCAPED.sub("<address>", without_addresses(text))
+
+
+def _without_addresses_in_path(url: str) -> str:
+    """Of a path, or a URL without its query: what stands beside an address stays."""
+    return "/".join(map(_without_any_address, url.split("/")))
 
 
 def without_query(attributes: Mapping[str, str], path: str = "") -> dict[str, str]:
@@ -93,7 +99,7 @@ def without_query(attributes: Mapping[str, str], path: str = "") -> dict[str, st
 
     So can be a part of the path, which is left out alone. `path` stands in them instead of one that holds a secret.
     """
-    cut = {name: without_addresses_in_path(QUERY.sub("", attributes[name])) for name in URLS if name in attributes}
+    cut = {name: _without_addresses_in_path(QUERY.sub("", attributes[name])) for name in URLS if name in attributes}
     if path:
         cut = {name: ORIGIN.findall(url)[0] + path for name, url in cut.items()}
     return cut | ({"url.query": ""} if "url.query" in attributes else {})

@@ -153,9 +153,6 @@ MOVE = Rewrite(
 )
 
 
-NOT_KEPT = ("", "")  # type and correlation id of a message that retention took
-
-
 def accept(results: Sequence[tuple[Message, Outcome]], provider: str, now: datetime) -> None:
     """A row for each message that was sent, in the transaction that settles it."""
     write([accepted(message, outcome.receipt) for message, outcome in results], provider, now)
@@ -206,8 +203,8 @@ def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
         # A delivery does not say what its mail was about: asked where the line is wanted, and for those that it names.
         named = [pk for pk, *_ in moves[:MOST_IDS]]
         messages = OutboxMessage.objects.among(named).values_list("id", "event_type", "correlation_id")
-        known = {pk: types for pk, *types in messages}
-        about = RowIds([known.get(pk, NOT_KEPT) for pk in named], event_type=0, correlation_id=1)
+        kept = {pk: (event_type, correlation_id) for pk, event_type, correlation_id in messages}
+        about = RowIds([kept.get(pk, ("", "")) for pk in named], event_type=0, correlation_id=1)
         ids = about | RowIds(moves, message_id=0, order_id=1, was=2, became=3)
         log_committed("deliveries_moved", deliveries=len(moves), ids=ids)
     return effects

@@ -230,7 +230,7 @@ def count_arrivals(arrived: Mapping[Group, tuple[int, int]], now: datetime) -> N
     arrivals = sorted((group.cause.fingerprint, group, *numbers) for group, numbers in arrived.items())
     rows = [(mark, *group.cause[:3], group.cause.title, new, new, back) for mark, group, new, back in arrivals]
     counted = COUNT.run(rows, {"first_seen": now, "last_seen": now, "state_since": now})
-    since = str(connection.ops.adapt_datetimefield_value(now))
+    since = str(connection.ops.adapt_datetimefield_value(now))  # rows are as the driver gives them: SQLite's has texts
     _log([group for group in counted if str(group[-1]) == since])
     COUNT_HOUR.run([(group.pk, hour_of(now), new) for _, group, new, _ in arrivals])
 

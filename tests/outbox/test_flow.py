@@ -145,12 +145,12 @@ def test_a_closed_channel_takes_nothing_from_what_is_said_of_the_others(install,
     """Its messages wait for people or for the other side, those of an open one for workers: both are told apart."""
 
     def said():
-        found = {metrics.OUTBOX_OLDEST_PENDING: {}, metrics.CHANNEL_CLOSED: {}}
-        for one in Outbox().gauges(database_now()):
-            found.get(one.gauge, {})[one.labels.get("channel")] = one.value
+        values = {metrics.OUTBOX_OLDEST_PENDING: {}, metrics.CHANNEL_CLOSED: {}}
+        for reading in Outbox().gauges(database_now()):
+            values.get(reading.gauge, {})[reading.labels.get("channel")] = reading.value
         alarms = {need.key for need in Outbox().picture(database_now()).needs}
         neglected = next(text for name, _ok, text in Outbox().diagnose() if name == "relay")
-        return *found.values(), "due" in alarms, "is relay_outbox running" in neglected
+        return *values.values(), "due" in alarms, "is relay_outbox running" in neglected
 
     install(*(Scripted(name=name) for name in ("open", "shut", "idle")))
     admission.ensure(["open", "shut", "idle"])

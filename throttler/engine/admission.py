@@ -175,8 +175,8 @@ def decode(record: Record, gate: NotificationGate, topic_id: str) -> Decoded:
         message = gate.decode(record.value)
         _check_size(record)
     except InvalidRecord as refusal:
-        words = (refusal.reason, str(refusal))
-        letter = Letter(SOURCE, "decode", *words, record, topic_id, business_key=id_in(record.value))
+        key = id_in(record.value)
+        letter = Letter(SOURCE, "decode", refusal.reason, str(refusal), record, topic_id, business_key=key)
         return Decoded(record, letter=letter)
     created = created_us(message, record.timestamp)
     return Decoded(record, message, created, expires_us(message, created))

@@ -154,6 +154,10 @@ def test_words_of_others_are_told_without_addresses(name, text, kept):
     assert redact({name: [text, None]}) == {name: [text, None]}  # a list has words of ours
 
 
+def test_of_a_path_what_stands_beside_an_address_stays():
+    assert redact({"path": "/nowhere/ada@example.com/x"}) == {"path": "/nowhere/<address>/x"}
+
+
 def test_a_traceback_says_no_address_and_can_be_told_to_say_less():
     error = ValueError("no line for 'Ada Lovelace' of ada@example.com")
     assert "ada@example.com" not in trace_of(error)

@@ -123,8 +123,13 @@ def test_the_lag_of_cdc_is_the_age_of_what_it_has_not_brought(memory):
 def test_once_sends_what_is_due_and_ends(memory):
     for n in range(5):
         promise(f"order:{n}")
+    metrics.DELIVERIES.clear()
+    metrics.OUTBOX_CLAIMS.clear()
     start.relay(None, threading.Event(), once=True)
     assert states() == {"sent": 5}
+    tries = exported(metrics.DELIVERIES, channel="memory")
+    assert sorted(tries.values())[-2:] == [0, 5]  # Prometheus sees the five from 0 on
+    assert exported(metrics.OUTBOX_CLAIMS) == {("poll",): 5}
 
 
 @ALONE
