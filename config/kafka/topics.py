@@ -44,7 +44,8 @@ class Copies:
 
     def __str__(self) -> str:
         if self.replicas == 1:
-            return f"1 replica among {self.brokers} brokers" if self.brokers > 1 else "1 replica, on the only broker"
+            where = f"among {self.brokers} brokers" if self.brokers > 1 else "on the only broker"
+            return f"1 replica {where}, {MIN_INSYNC} {self.min_insync}"
         return f"{self.replicas} replicas, {self.min_insync} of them have a write before it is acknowledged"
 
     def verdicts(self, topic: str) -> Iterator[str]:

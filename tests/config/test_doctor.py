@@ -47,7 +47,7 @@ def test_a_broker_with_all_its_topics_is_in_order(broker):
     found = findings()
     assert found.keys() == {"broker", "transactions", "broker clock", "topic in"}
     assert all(each.ok for each in found.values())
-    assert found["topic in"].detail == "present; 1 replica, on the only broker"
+    assert found["topic in"].detail == "present; 1 replica on the only broker, min.insync.replicas 1"
 
 
 @kafka

@@ -48,7 +48,7 @@ def by_name(admin: client.kafka.KafkaAdminClient, *made: str) -> dict[str, Topic
     [
         (Copies(brokers=3, replicas=3, in_sync=3, min_insync=2), []),
         (Copies(brokers=2, replicas=2, in_sync=2, min_insync=1), []),
-        (Copies(brokers=5, replicas=1, in_sync=1, min_insync=1), ["1 replica among 5 brokers"]),
+        (Copies(brokers=5, replicas=1, in_sync=1, min_insync=1), ["1 replica among 5 brokers, min.insync.replicas 1"]),
         (Copies(brokers=3, replicas=3, in_sync=1, min_insync=2), ["in sync are 1 of 3 replicas"]),
         (
             Copies(brokers=3, replicas=3, in_sync=3, min_insync=3),
@@ -65,7 +65,7 @@ def test_what_a_cluster_could_lose_is_said_with_its_remedy(copies, words):
 
 def test_a_single_broker_keeps_one_replica_and_nothing_is_wrong():
     copies = Copies(brokers=1, replicas=1, in_sync=1, min_insync=1)
-    assert (str(copies), list(copies.verdicts("t"))) == ("1 replica, on the only broker", [])
+    assert (str(copies), list(copies.verdicts("t"))) == ("1 replica on the only broker, min.insync.replicas 1", [])
 
 
 @kafka
