@@ -10,7 +10,7 @@ import msgspec
 from django.conf import settings
 
 from config.fields import CONTROL, IDENTIFIER_LENGTH, storable
-from config.gate import Gate, InvalidRecord
+from config.gate import Gate, InvalidRecord, texts_in
 
 # -- Moments: whole microseconds since 1970 ------------------------------------------------------------------
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,21 +80,9 @@ class NotificationGate:
             raise InvalidRecord("long_ttl", f"ttl_seconds is {seconds}, at most {self._most_ttl} are possible")
 
 
-class NotificationId(msgspec.Struct):
-    """What little must be true of a record whose id can be read."""
-
-    notification_id: str = ""
-
-
-ID_DECODER = msgspec.json.Decoder(NotificationId)
-
-
 def id_in(value: bytes | None) -> str:
     """The id in a record that is no message, so that whoever looks for it finds its letter; empty where there is none to read."""
-    try:
-        return storable(ID_DECODER.decode(value or b"").notification_id)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return ""
+    return storable(texts_in(value, LOCKED[:1])[0])
 
 
 def check_customer(customer_id: str) -> None:

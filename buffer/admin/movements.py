@@ -17,7 +17,6 @@ from config.admin import humanize
 from config.admin.filters import ByNumber
 from config.admin.pages import ReadOnlyAdmin, age_column
 from config.database.transactions import consistent_snapshot
-from config.gate import InvalidRecord
 from outbox.letters.models import DeadLetter
 
 MOST_FOUND = 50
@@ -74,10 +73,7 @@ def of_reference(key: str, most: int) -> list[InventoryTracking]:
     """
     rows = InventoryTracking.objects.order_by("reference_id", "reference_type", "stock_id")
     hits = list(rows.filter(reference_id=key)[:most])
-    try:
-        whole = part_of(key, None)
-    except InvalidRecord:
-        return hits
+    whole = part_of(key, None)
     orders = rows.filter(reference_type="PURCHASE_ORDER")
     if whole != key:
         hits += orders.filter(reference_id=whole)[: most - len(hits)]

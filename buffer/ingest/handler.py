@@ -20,7 +20,7 @@ from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.transactions import Stale
 from config.database.upsert import Packed, Rewrite, Upsert, new
-from config.gate import InvalidRecord
+from config.gate import InvalidRecord, texts_in
 from config.kafka import Record, RecordBatch, topic_name
 from config.kafka.consumer.writer import Replayable
 from config.kafka.records import header_text
@@ -117,6 +117,9 @@ class Ingest(LetterHandler, Replayable):
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
         """The orders of a prepared batch."""
         return batch.prepared.records
+
+    def key_in(self, record: Record) -> str:
+        return texts_in(record.value, self.stream.locked[:1])[0]
 
     def _outside(self, batch: RecordBatch, record: Record, order_id: str, first: int, last: int) -> Letter:
         text = f"ordered_at is outside the window {first} … {last} that the buffer keeps"

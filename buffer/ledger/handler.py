@@ -14,7 +14,7 @@ from buffer.events.arrivals import NEWER, Position
 from buffer.ledger.batch import Applied, Key, MovementClassifier, Prepared, Tracked, Verdict
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.statements import NAME, Group, Row, adjust_stocks, insert_movements, read_known, read_stocks
-from buffer.ledger.topics import Merchant, Movements, Variant, sources
+from buffer.ledger.topics import Merchant, Movements, Variant, reference_in, sources
 from config.database.dialects.base import Row as Values
 from config.database.upsert import Upsert, new
 from config.gate import InvalidRecord
@@ -73,6 +73,9 @@ class Track(LetterHandler, Replayable):
             prepared.skipped[record.topic, record.partition] += 1
         else:
             prepared.letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
+
+    def key_in(self, record: Record) -> str:
+        return reference_in(record.value)
 
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
         """The references of a prepared batch, and its stocks where their quantity decides."""

@@ -13,7 +13,7 @@ from django.utils.module_loading import import_string
 
 from buffer.streams import Identifier, Quantity
 from config.fields import IDENTIFIER_LENGTH
-from config.gate import Gate, InvalidRecord
+from config.gate import Gate, InvalidRecord, texts_in
 from config.kafka import topic_name
 from config.kafka.debezium import DELETED, Change, UnavailableValue, change_of, key_of
 
@@ -69,6 +69,7 @@ READABLE = (
     "toStockId", "quantity", "op", "after.id", "after.merchant_id", "payload.op", "payload.after.id",
     "payload.after.merchant_id",
 )  # fmt: skip
+REFERENCES = ("saleOrderId", "purchaseOrderId", "receiptId", "kitchenTicketItemId", "transferId")
 # What says which reference, merchant or item it is about: an edited copy says the same. Without a receipt it is the
 # whole order.
 LOCKED = (
@@ -135,10 +136,13 @@ def part_of(whole_id: str, part_id: str | None) -> str:
     Only a "/" or "~" in `whole_id` is written differently (`~1`, `~0`), so the first "/" always separates.
     """
     escaped = whole_id.replace("~", "~0").replace("/", "~1")
-    reference = escaped if part_id is None else f"{escaped}/{part_id}"
-    if len(reference) > IDENTIFIER_LENGTH:
-        raise InvalidRecord("reference_too_long", f"“{reference[:60]}…” is longer than {IDENTIFIER_LENGTH} characters")
-    return reference
+    return escaped if part_id is None else f"{escaped}/{part_id}"
+
+
+def reference_in(value: bytes | None) -> str:
+    """The reference in a record, also in one that no gate takes; "" where it cannot be read."""
+    sale, order, receipt, item, transfer = texts_in(value, REFERENCES)
+    return sale or (part_of(order, receipt or None) if order else item or transfer)
 
 
 # -- A function for each topic -----------------------------------------------------------------------------
@@ -152,6 +156,8 @@ def sold(message: Payment) -> Movements:
 
 def received(message: Receipt) -> Movements:
     reference = part_of(message.purchase_order_id, message.receipt_id)
+    if len(reference) > IDENTIFIER_LENGTH:
+        raise InvalidRecord("reference_too_long", f"“{reference[:60]}…” is longer than {IDENTIFIER_LENGTH} characters")
     return Movements("PURCHASE_ORDER", reference, summed([(line.stock_id, line.quantity) for line in message.items]))
 
 

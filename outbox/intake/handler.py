@@ -84,11 +84,13 @@ class Intake(LetterHandler, Replayable):
                 promise = read(record, contract_name(record.topic))
                 _refuse_late(promise, now, again=_returned(batch))
             except InvalidRecord as refusal:
-                refused = self.letter(batch, record, "decode", refusal.reason, str(refusal), aggregate_in(record))
-                prepared.letters.append(refused)
+                prepared.letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
             else:
                 prepared.promises.append(promise)
         return prepared
+
+    def key_in(self, record: Record) -> str:
+        return aggregate_in(record)
 
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
         return {promise.key for promise in batch.prepared.promises}
@@ -190,7 +192,7 @@ class Intake(LetterHandler, Replayable):
 
     def _conflict(self, batch: RecordBatch, promise: Promise, unlike: str) -> Letter:
         text = CONFLICT.format(unlike)
-        return self.letter(batch, promise.record, "store", "key_conflict", text, promise.aggregate)
+        return self.letter(batch, promise.record, "store", "key_conflict", text)
 
     @staticmethod
     def _known(keys: Iterable[str]) -> dict[str, tuple[UUID | None, StoredMessage | None]]:

@@ -15,6 +15,7 @@ from config.kafka.consumer.writer import Writer
 from config.kafka.positions import LogEnd, Mark, TopicPartition
 from outbox.letters.burial import Letter, LetterHandler, bury
 from throttler.engine.admission import SOURCE
+from throttler.messages import id_in
 from throttler.overflow.store import OverflowRow, OverflowStore
 
 GROUP = "throttler"
@@ -57,6 +58,9 @@ class RowHandler(LetterHandler):
         if rows := [record.row for record in batch.prepared if record.row]:
             self.store.store(rows)
         bury([record.letter for record in batch.prepared if record.letter], topic_name(self.group), now)
+
+    def key_in(self, record: Any) -> str:
+        return id_in(record.value)
 
     def park(self, batch: RecordBatch, record: Any, error: BaseException, trace: str, now: datetime) -> None:
         super().park(batch, record, error, trace, now)

@@ -139,8 +139,19 @@ def test_poison_is_a_letter_with_its_raw_bytes_and_the_rest_flows(ingest, record
     assert BurialKey.objects.count() == 3
 
 
+def test_a_refused_record_is_found_by_the_order_that_it_names(ingest, records):
+    nul, number, no_order = b'{"order_id": "A3\\u0000"}', b'{"order_id": 7}', b'{"location_id": "WH-1"}'
+    ingest(
+        records(
+            order("A1", items={"S": 0}), order("A2", at="yesterday"), nul, number, no_order, b"[7]", b"7", b"{", None
+        )
+    )
+    keys = dict(DeadLetter.objects.values_list("offset", "business_key"))
+    assert keys == {0: "A1", 1: "A2", 2: "A3\ufffd", 3: "7", 4: "", 5: "", 6: "", 7: "", 8: ""}
+
+
 def test_letters_of_one_cause_are_one_group(ingest, records):
-    ingest(records(b"{bad", b"{bad", order(items={"S": 0})))
+    ingest(records(b"{bad", b"{bad", order("items", items={"S": 0})))
     groups = {group.reason: group.open_count for group in FailureGroup.objects.all()}
     assert groups == {"invalid_json": 2, "wrong_field": 1}
 

@@ -210,6 +210,24 @@ def test_a_quantity_that_is_no_positive_integer_is_a_letter(quantity):
     assert quantities() == {"A": 1}
 
 
+@pytest.mark.parametrize(
+    ("message", "reference"),
+    [
+        (paid("S1", A=0), "S1"),
+        (received("P/1", A=0), "P~11"),
+        (received("P1", "R1", A=0), "P1/R1"),
+        (received("p" * 150, "r" * 150, A=1), f"{'p' * 150}/{'r' * 49}"),
+        (cooked("K1", "DONE", A=0), "K1"),
+        (moved("T1", "A", "A", 4), "T1"),
+        ((paid("S1")[0], {"purchaseOrderId": None, "items": []}), ""),
+        ((paid("S1")[0], b"{not json"), ""),
+    ],
+)
+def test_a_refused_record_is_found_by_the_reference_that_it_names(message, reference):
+    write(record(message))
+    assert DeadLetter.objects.get().business_key == reference
+
+
 def test_identifiers_compare_bytes():
     names = ["s-a", "S-A", "s-á", "s-a "]
     stocks(**dict.fromkeys(names, 0))

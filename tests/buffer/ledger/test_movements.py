@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buffer.ledger import topics as debezium
+from buffer.ledger import topics
 from buffer.ledger.flow import stock_traffic
 from buffer.ledger.handler import Track
 from buffer.ledger.topics import (
@@ -83,7 +83,7 @@ def test_receipts_read_as_one_would_write_them(order, receipt, reference):
 
 def test_a_reference_that_fits_no_column_is_refused():
     with pytest.raises(InvalidRecord, match="longer than 200"):
-        part_of("p" * 150, "r" * 150)
+        topics.received(topics.Receipt("p" * 150, [], "r" * 150))
 
 
 def test_a_sum_out_of_range_is_refused():
@@ -197,7 +197,7 @@ def test_the_message_type_comes_from_the_annotation():
     assert not Source.of("MATERIAL_TRANSFERRED", "buffer.ledger.topics.transferred").tombstones
     assert Source.of("merchant-cdc", "buffer.ledger.topics.merchant").tombstones
     assert sources()[MOVED].effect is transferred
-    assert sources()[MERCHANTS].effect is debezium.merchant
+    assert sources()[MERCHANTS].effect is topics.merchant
 
 
 def test_samples_are_the_same_for_the_same_seed_and_mostly_good():

@@ -34,7 +34,7 @@ def today():
 
 
 def stowed(offset, day=None, customer="acme", letter=None):
-    record = Replayed("notifications-in", 3, offset, CREATED // 1000, b"k", b"{}")
+    record = Replayed("notifications-in", 3, offset, CREATED // 1000, b"k", b'{"notification_id": "n"}')
     row = None if letter else OverflowRow(3, customer, "t", offset, day, b"{}", b"", CREATED, 0, "n")
     return ToStore.of(record, row, Letter("throttler", "decode", "empty", letter, record, "t") if letter else None)
 
@@ -61,7 +61,8 @@ def test_a_row_that_the_store_refuses_becomes_a_letter_and_holds_up_nothing(writ
     monkeypatch.setattr(writer.handler, "store", Picky())
     store(writer, stowed(1, today), stowed(2, today), stowed(3, today))
     assert offsets() == [1, 3]
-    assert [(letter.offset, letter.reason) for letter in DeadLetter.objects.all()] == [(2, "database_refused")]
+    (letter,) = DeadLetter.objects.all()
+    assert (letter.offset, letter.reason, letter.business_key) == (2, "database_refused", "n")
     assert writer.handler.refused.get(timeout=1).offset == 2
 
 
