@@ -2,7 +2,8 @@
 
 Guaranteed: any span s carries at most burst + rate * s, and any quota window at most its limit. Fractions are rounded
 against the sender: a spend may take up to a microsecond more than its worth. A clock that steps back grants nothing
-by that; what it gains again afterwards counts as time. A quota keeps its later window until the clock is past it.
+by that; what it gains again afterwards counts as time. A quota keeps its later window until the clock is past it, or,
+where that is further away than the window is long, for as long as it is.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def next_due(rates: Rates, state: LimiterState, now_us: int) -> int | None:
         period = window.period_us
         start, used = next(((at, used) for of, at, used in state.quota if of == period), (0, 0))
         if start > now_us + period:  # as quota_of corrects it
-            start = now_us - now_us % period
+            start = now_us
         if used >= window.limit and now_us < start + period:
             due = max(due, start + period)
     return due
@@ -143,17 +144,17 @@ def cap(rates: Rates, state: LimiterState, now_us: int) -> None:
 
 def quota_of(state: LimiterState, window: RateWindow, now_us: int) -> list[int]:
     period = window.period_us
-    start = now_us - now_us % period
     for quota in state.quota:
         if quota[0] == period:
             break
     else:
-        quota = [period, start, 0]
+        quota = [period, 0, 0]
         state.quota.append(quota)
-    if start > quota[1]:
-        quota[1], quota[2] = start, 0
+    if now_us >= quota[1] + period:
+        quota[1], quota[2] = now_us - now_us % period, 0
     elif quota[1] > now_us + period:
-        quota[1] = start  # A clock was far ahead: what it counted stays, but no longer for a window years away.
+        # A clock was far ahead: what it counted stays for a whole period, as the window of this moment may end at once.
+        quota[1] = now_us
     return quota
 
 

@@ -83,17 +83,31 @@ def test_what_left_late_keeps_to_the_rates_by_when_it_left(rates, schedule):
         assert all(count <= window.limit for count in counts.values())
 
 
-# Chance seldom takes six one by one within a minute.
+# Chance seldom takes six one by one within a minute, or goes back by more than a minute close to its end.
 @example(parse_rates("3/s;5/min"), [(SECOND, 1, True)] * 6)
+@example(parse_rates("30/s;20/min"), [(0, 19, False), (-27_530, 1, False), (-59_972_471, 1, False), (33_334, 1, False)])
 @given(RATES, SCHEDULE)
 def test_no_quota_window_carries_more_than_its_limit(rates, schedule):
     steps = run(rates, LimiterState(), schedule)[0]
     for window in rates.windows[1:]:
-        counts, highest = Counter(), 0
+        counts, number, end = Counter(), 0, 0
         for _, now, left in steps:
-            highest = max(highest, now)  # a window that the clock left backwards goes on
-            counts[highest // window.period_us] += left
+            if now >= end:
+                number, end = number + 1, now - now % window.period_us + window.period_us
+            # A window that the clock left backwards goes on, for a whole period if it is further away than that.
+            elif now < end - 2 * window.period_us:
+                end = now + window.period_us
+            counts[number] += left
         assert max(counts.values()) <= window.limit
+
+
+@given(st.integers(0, MINUTE - 1), st.integers(1, 40 * HOUR), st.integers(0, MINUTE - 1), st.booleans())
+def test_a_clock_that_steps_back_gives_no_quota_again(begun, by, wait, single):
+    rates, state = parse_rates("30/s;20/min;30/hour"), LimiterState()
+    limiter.spend(rates, state, NOW + begun, 20)
+    for now in (NOW + begun - by, NOW + begun - by + min(wait, MINUTE - 1 - begun)):
+        assert limiter.next_due(rates, state, now) > now
+        assert not (limiter.take_one(rates, state, now) if single else limiter.allowance(rates, state, now, 1))
 
 
 @given(RATES, RATES, SCHEDULE, SCHEDULE)
