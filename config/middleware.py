@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from django.conf import settings
 from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.middleware import SessionMiddleware
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
@@ -119,8 +119,8 @@ class Sessions(SessionMiddleware):
 
 def _is_away(error: DatabaseError | InterfaceError) -> bool:
     """Whether the same request may succeed in a moment; a table that is missing stays missing."""
-    transient = isinstance(error, OperationalError | InterfaceError) or remedy_for(error) is Remedy.RERUN
-    return transient and not needs_migrate(error)
+    transient = isinstance(error, OperationalError | InterfaceError) or remedy_for(error) in (Remedy.RERUN, Remedy.WAIT)
+    return transient and not (isinstance(error, ProgrammingError) or needs_migrate(error))
 
 
 def client_address(request: HttpRequest) -> str | None:

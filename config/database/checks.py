@@ -15,6 +15,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ModelState
 from django.db.models import Field
 
+from config.database.dialects.vendors import is_pooled
 from config.database.galera import on_galera
 from config.database.tables import unfinished_squashes
 from config.fields import IdentifierField, collation_for
@@ -80,6 +81,25 @@ def _agreement(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
             f"of logs and letters only in English. As a superuser: ALTER ROLE {role} SET lc_messages = 'C'.",
             id="spillway.W017",
         )
+
+
+@register(Tags.database)
+def a_pooler_is_named(
+    app_configs: object, databases: Sequence[str] | None = None, **_: object
+) -> Iterator[CheckMessage]:
+    """A pooler tells its client of another process than the one that answers."""
+    for alias in databases or ():
+        if connections[alias].vendor != "postgresql" or is_pooled(alias):
+            continue
+        with connections[alias].cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            (process,) = cursor.fetchone()
+        if process != connections[alias].connection.info.backend_pid:
+            yield Error(
+                "There is a pooler between here and the server, and DATABASE_URL does not say so: what one session prepares "
+                "would be executed by another. End the URL with ?disable_server_side_cursors=True.",
+                id="spillway.E026",
+            )
 
 
 @register(Tags.database)

@@ -15,6 +15,7 @@ from django.db import (
     DataError,
     IntegrityError,
     InterfaceError,
+    InternalError,
     OperationalError,
     ProgrammingError,
     connection,
@@ -102,6 +103,8 @@ def remedy_for(error: BaseException) -> Remedy:
         error, OperationalError | InterfaceError | ProgrammingError
     ):
         return Remedy.WAIT
+    if code is None and isinstance(error, InternalError):
+        return Remedy.WAIT  # not the server's word: a pooler has ended the session with two answers to one statement
     return Remedy.BUG
 
 
@@ -114,6 +117,18 @@ def is_duplicate(error: BaseException) -> bool:
     """A unique key was hit, and nothing else (a missing partition is an IntegrityError on PostgreSQL, too)."""
     code = code_of(error)
     return code in ("23505", 1062) or "UNIQUE constraint failed" in str(error)
+
+
+# -- Whether the server writes -------------------------------------------------------------------------------
+ASK_WHETHER_IT_READS = {"postgresql": "SHOW transaction_read_only", "mysql": "SELECT @@GLOBAL.read_only"}
+ONLY_READS = "the server only reads, as a standby does that is not promoted"
+
+
+def only_reads() -> bool:
+    """Whether the server takes no write, as in a failover: what leads to it has been turned before it was promoted."""
+    with connection.cursor() as cursor:
+        cursor.execute(ASK_WHETHER_IT_READS.get(connection.vendor, "SELECT 0"))
+        return str(cursor.fetchone()[0]).lower() not in ("off", "0")
 
 
 # -- Wait, and run again -------------------------------------------------------------------------------------

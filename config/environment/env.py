@@ -20,6 +20,13 @@ class BadSetting(Exception):
     """A variable holds a value Spillway cannot run with; the text names it."""
 
 
+def flag_of(name: str, text: str, default: bool) -> bool:
+    """Whether the text says yes; raises BadSetting for what says neither."""
+    if (value := text.lower()) in ("", "1", "true", "yes", "on", "0", "false", "no", "off"):
+        return default if value == "" else value in ("1", "true", "yes", "on")
+    raise BadSetting(f"{name}: {value!r} is neither true nor false")
+
+
 def split_url(name: str, url: str) -> SplitResult:
     """A URL with a login, in parts. Raises BadSetting, which repeats nothing of it: any of it may be the password."""
     try:
@@ -74,10 +81,7 @@ class Env:
         return text
 
     def flag(self, name: str, default: bool) -> bool:
-        value = self.text(name).lower()
-        if value in ("", "1", "true", "yes", "on", "0", "false", "no", "off"):
-            return default if value == "" else value in ("1", "true", "yes", "on")
-        raise BadSetting(f"{name}: {value!r} is neither true nor false")
+        return flag_of(name, self.text(name), default)
 
     def integer(self, name: str, default: int, *, least: int = 0, most: int = 2**53) -> int:
         return self._number(name, default, int, "a whole number", least, most)

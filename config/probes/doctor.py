@@ -17,6 +17,7 @@ from config import replica
 from config.database import galera
 from config.database.clock import compared_clocks, database_now
 from config.database.tables import missing_migrations
+from config.database.transactions import ONLY_READS, only_reads
 from config.flows import flows
 from config.kafka.client import NO_TRANSACTIONS, KafkaError, controller_skew, new_admin, transactions_supported
 from config.kafka.topics import TopicState, describe_topics
@@ -83,7 +84,8 @@ def _database() -> Iterator[Finding]:
     database_now()
     took = (time.perf_counter() - started) * 1000
     version = getattr(connection, "mysql_server_info", "") or getattr(connection, "pg_version", "")
-    yield Finding("database", True, f"{connection.display_name} {version} at {_where()} answers in {took:.1f} ms")
+    answers = f"{connection.display_name} {version} at {_where()} answers in {took:.1f} ms"
+    yield Finding("database", not (reads := only_reads()), f"{answers}; {ONLY_READS}" if reads else answers)
     missing = missing_migrations()
     yield Finding("migrations", not missing, missing or "all applied")
 

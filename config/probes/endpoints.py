@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -20,6 +20,7 @@ from config import replica
 from config.database.clock import compared_clocks
 from config.database.queries import asked_together
 from config.database.tables import missing_migrations
+from config.database.transactions import ONLY_READS, only_reads
 from config.flows import Reading, flows
 from config.partitions import rotation
 from config.telemetry.logs import log
@@ -120,10 +121,7 @@ def _verdict(check: Callable[[], str]) -> str:
 
 
 def _database() -> str:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
-        cursor.fetchone()
-    return ""
+    return f"failed: {ONLY_READS}" if only_reads() else ""
 
 
 def _migrations() -> str:

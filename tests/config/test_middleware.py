@@ -5,10 +5,11 @@ import subprocess
 import sys
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, ProgrammingError, connection
 from django.urls import resolve
 from prometheus_client.parser import text_string_to_metric_families
 
+from config.database import transactions
 from config.database.clock import database_now
 from config.middleware import POLICY, Sessions
 from config.probes import endpoints
@@ -47,6 +48,27 @@ def test_readyz(client, monkeypatch):
         "database": "failed: OperationalError",
         "migrations": "failed: 2 not applied, run migrate",
     }
+
+
+@pytest.mark.parametrize(("answer", "reads"), [("on", True), ("off", False), ("ON", True), (1, True), (0, False)])
+def test_readyz_takes_a_server_that_only_reads_for_none(client, monkeypatch, answer, reads):
+    sql = "SELECT %s" % (f"'{answer}'" if isinstance(answer, str) else answer)
+    monkeypatch.setattr(transactions, "ASK_WHETHER_IT_READS", {connection.vendor: sql})
+    response = client.get("/readyz")
+    said = "failed: the server only reads, as a standby does that is not promoted" if reads else "ok"
+    assert (response.status_code, response.json()["database"]) == (503 if reads else 200, said)
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="a session can be told so on PostgreSQL")
+def test_pages_and_readyz_of_a_server_that_only_reads_are_unavailable(boss, client, transactional_db):  # noqa: F811
+    with connection.cursor() as cursor:
+        cursor.execute("SET default_transaction_read_only = on")
+    try:
+        assert [client.get("/readyz").status_code, boss.get("/admin/").status_code] == [503, 503]
+        page = client.post("/admin/login/", {"username": "boss", "password": "wrong"})
+        assert (page.status_code, page["Retry-After"]) == (503, "10")
+    finally:
+        connection.close()
 
 
 def samples(client):
@@ -143,7 +165,9 @@ def test_the_log_has_the_route_where_a_path_names_an_object(boss, caplog, path, 
 def test_a_page_without_a_database_is_told_by_its_route(rf, caplog):
     request = rf.get("/admin/throttler/customer/anna_40example.com/change/")
     request.resolver_match = resolve(request.path)
-    answer = Sessions(lambda _: None).process_exception(request, OperationalError("server closed the connection"))
+    sessions = Sessions(lambda _: None)
+    assert sessions.process_exception(request, ProgrammingError("syntax error")) is None
+    answer = sessions.process_exception(request, OperationalError("server closed the connection"))
     assert answer.status_code == 503
     (line,) = lines(caplog)
     assert (line["event"], line["path"]) == ("page_unavailable", "/admin/throttler/customer/<path:object_id>/change/")

@@ -9,9 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from django.db import connection
+from django.db import DatabaseError, connection
+from django.db.utils import ConnectionHandler
 
+from config.database.transactions import Remedy, remedy_for
 from config.environment.databases import database_from_url
+from tests.databases import run_with
 from tests.processes.conftest import assert_verified, database_url
 from tests.processes.everybody import everybody
 from tests.processes.pooler import PgBouncer, program, role_settings
@@ -56,6 +59,25 @@ def test_the_example_sets_for_the_role_what_the_pooler_drops() -> None:
     options = database_from_url("postgres://u:p@h/d", ROOT, 10)["OPTIONS"]["options"]
     brought = {name.lower() for name in re.findall(r"-c (\w+)=", options)}
     assert brought == {name.lower() for name in re.findall(r"SET (\w+) =", "".join(role_settings()))}
+
+
+def test_a_url_that_does_not_say_that_a_pooler_is_there_is_refused(pooled: str) -> None:
+    done = run_with(pooled.partition("?")[0], "manage.py", "check", "--database", "default")
+    assert "(spillway.E026)" in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_session_that_ends_before_its_commit_is_replaced(pooled: str) -> None:
+    """The server says so and the pooler, too: the driver takes that for two answers."""
+    sessions = ConnectionHandler({name: database_from_url(pooled, ROOT) for name in ("default", "other")})
+    sessions["default"].set_autocommit(False)
+    with sessions["default"].cursor() as cursor, sessions["other"].cursor() as other:
+        cursor.execute("SELECT pg_backend_pid()")
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", cursor.fetchone())
+    with pytest.raises(DatabaseError) as caught:
+        sessions["default"].commit()
+    sessions.close_all()
+    assert remedy_for(caught.value) is Remedy.WAIT
 
 
 def test_every_process_works_behind_it(pooled: str, tmp_path: Path, settings: Any) -> None:

@@ -245,6 +245,7 @@ class Writer:
                     self.handler.park(batch, record, error, trace, now)
                     self.positions.advance(self.group, batch.marks, now)
                 self._parked[(record.topic, record.partition), record.offset] = str(error)
+                self.waiting = False
                 return
             except Exception as failure:  # noqa: BLE001 (an unparked record must not be skipped)
                 attempt += 1

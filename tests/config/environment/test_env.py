@@ -81,6 +81,17 @@ def test_a_session_is_kept_as_long_as_the_url_says(tmp_path):
     assert ages == [600, 0]
 
 
+@pytest.mark.parametrize(
+    ("text", "pooled"),
+    [("True", True), ("on", True), ("1", True), ("false", False), ("No", False), ("off", False), ("0", False)],
+)
+def test_a_pooler_is_named_in_any_spelling_of_yes_and_no(tmp_path, text, pooled):
+    url = f"postgres://u:p@h/name?disable_server_side_cursors={text}"
+    assert database_from_url(url, tmp_path)["DISABLE_SERVER_SIDE_CURSORS"] is pooled
+    with pytest.raises(BadSetting, match="DATABASE_URL: disable_server_side_cursors: 'x' is neither true nor false"):
+        database_from_url("postgres://u:p@h/name?disable_server_side_cursors=x", tmp_path)
+
+
 def test_the_limit_of_idle_transactions_is_among_the_options(tmp_path):
     options = database_from_url("postgres://u:p@h/name", tmp_path, 7)["OPTIONS"]
     assert "idle_in_transaction_session_timeout=7s" in options["options"]

@@ -109,6 +109,12 @@ def test_a_database_that_is_away_is_waited_for(writer, handler):
     assert not writer.waiting
 
 
+def test_a_database_that_is_away_while_a_record_is_parked_is_waited_for(writer, handler):
+    handler.failures = [DataError("bad"), caused(2006, "gone away")]
+    store(writer, batch(1))
+    assert (handler.parked, writer.waiting) == ([(1, "DataError", True)], False)
+
+
 def test_what_is_stored_elsewhere_does_not_notice_that_the_database_is_away(writer, handler, monkeypatch):
     def away():
         raise OperationalError("the database is away")
