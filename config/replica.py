@@ -20,8 +20,9 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, DataError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 
 from config.database.clock import database_now
-from config.processes.alive import newest_report
+from config.processes.alive import newest_report, reports_of_ours
 from config.telemetry.logs import log
+from config.telemetry.redaction import on_one_line, said
 
 Answer = TypeVar("Answer")
 
@@ -106,7 +107,7 @@ class Lag:
         connections[REPLICA].close()  # says goodbye, and waits for no answer
         if not self._last.trouble:
             log.warning("replica_unavailable", error=str(error).strip()[:300])
-        self._found(None, f"it does not answer ({type(error).__name__})")
+        self._found(None, f"it does not answer ({on_one_line(said(error))[:300]})")
 
     def in_words(self) -> str:
         """`3 s behind by the newest report of a worker`, or why that cannot be told."""
@@ -121,12 +122,20 @@ class Lag:
         now = database_now()
         ours = newest_report(DEFAULT_DB_ALIAS)
         try:
-            theirs = newest_report(REPLICA)
+            behind = seconds_behind(now, ours, newest_report(REPLICA))
+            near = behind is not None and behind <= settings.REPLICA_MAX_LAG_SECONDS
+            foreign = near and not reports_of_ours(REPLICA)
         except (DatabaseError, InterfaceError) as error:
             self.failed(error)
             return
-        behind = seconds_behind(now, ours, theirs)
-        self._found(behind, "" if behind is not None else "no worker reports, so nothing tells how far it is behind")
+        if foreign:
+            self._found(
+                None, "it is no copy of the database of DATABASE_URL: workers report there that are not known here"
+            )
+        else:
+            self._found(
+                behind, "" if behind is not None else "no worker reports, so nothing tells how far it is behind"
+            )
 
     def _found(self, seconds: float | None, trouble: str) -> None:
         self._last = Measured(time.monotonic(), seconds, trouble)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from django.apps import apps
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
@@ -19,14 +19,14 @@ from config.database.transactions import needs_migrate
 
 # -- Whether `migrate` has made what the models need ---------------------------------------------------------
 # Asked before a worker begins, by `doctor` and by /readyz.
-def require_tables() -> None:
+def require_tables(using: str = DEFAULT_DB_ALIAS) -> None:
     """Raise the database's own error if a table or a column of the project's models is missing.
 
     A worker that waits, for the broker or for work, would not notice. Every other trouble is left to the worker,
     which waits for a database that is away.
     """
     try:
-        with connection.cursor() as cursor:
+        with connections[using].cursor() as cursor:
             for sql in _empty_selects():
                 cursor.execute(sql)
     except (DatabaseError, InterfaceError) as error:

@@ -58,7 +58,10 @@ class Copies:
             yield f"in sync are {self.in_sync} of {self.replicas} replicas: is a broker away?"
         if self.min_insync >= self.replicas:
             more = f"{MIN_INSYNC} is as many as it has replicas, nothing is written while one is away"
-            yield f"{more}: {_reconfigure(topic, MIN_INSYNC, str(max(1, self.replicas - 1)))}"
+            # With two replicas there is no number that survives both: a broker that is away, and one that is lost.
+            third = self.replicas == 2 and self.brokers > 2
+            lower = _reconfigure(topic, MIN_INSYNC, str(max(1, self.replicas - 1)))
+            yield f"{more}: {_reassign(topic, 3) if third else lower}"
         elif self.min_insync == 1 and self.replicas > 2:
             lost = f"{MIN_INSYNC} is 1, what a single broker has acknowledged is lost with it"
             yield f"{lost}: {_reconfigure(topic, MIN_INSYNC, '2')}"
@@ -200,7 +203,7 @@ def _same(value: str, wanted: str) -> bool:
 
 
 def _reassign(name: str, replicas: int) -> str:
-    return f"give it {replicas} ({_tool('kafka-reassign-partitions.sh')} --execute, docs/operations.md, Kafka with several brokers)"
+    return f"give it {replicas} replicas ({_tool('kafka-reassign-partitions.sh')} --execute, docs/operations.md, Kafka with several brokers)"
 
 
 def _repartition(name: str, count: int, wanted: int, origin: str) -> str:

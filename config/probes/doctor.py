@@ -16,7 +16,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connectio
 from config import replica
 from config.database import galera
 from config.database.clock import compared_clocks, database_now
-from config.database.tables import missing_migrations
+from config.database.tables import missing_migrations, require_tables
 from config.database.transactions import ONLY_READS, only_reads
 from config.flows import flows
 from config.kafka.client import NO_TRANSACTIONS, KafkaError, controller_skew, new_admin, transactions_supported
@@ -95,7 +95,13 @@ def _replica() -> Iterator[Finding]:
         return
     usable, most = replica.usable(), settings.REPLICA_MAX_LAG_SECONDS
     use = "lists and gauges are read there" if usable else f"until it is within {most} s the primary answers"
-    yield Finding("replica", usable, f"REPLICA_URL ({_where(replica.REPLICA)}): {replica.lag.in_words()}; {use}")
+    found = f"REPLICA_URL ({_where(replica.REPLICA)}): {replica.lag.in_words()}"
+    try:
+        if usable:
+            require_tables(replica.REPLICA)
+    except (DatabaseError, InterfaceError) as error:
+        usable, use = False, f"its tables are not those of the primary, which answers instead ({_one_line(error)})"
+    yield Finding("replica", usable, f"{found}; {use}")
 
 
 def _clock() -> Iterator[Finding]:

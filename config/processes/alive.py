@@ -96,6 +96,10 @@ class Reporter(Protocol):
     def newest(alias: str) -> datetime | None:
         """When a process reported last, as this database has it."""
 
+    @staticmethod
+    def is_known(alias: str) -> bool:
+        """Whether the primary knows the process that reported last in this database."""
+
 
 def identity_of(command: str) -> Identity:
     """This process, running that command."""
@@ -120,6 +124,12 @@ def newest_report(alias: str) -> datetime | None:
     """When a process reported last, as the database of this alias has it; None: none is known."""
     reporter: type[Reporter] | None = import_string(settings.HEARTBEAT) if settings.HEARTBEAT else None
     return reporter.newest(alias) if reporter else None
+
+
+def reports_of_ours(alias: str) -> bool:
+    """Whether who reported last in the database of this alias is known in the primary: another installation's is not."""
+    reporter: type[Reporter] | None = import_string(settings.HEARTBEAT) if settings.HEARTBEAT else None
+    return reporter is None or reporter.is_known(alias)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 from uuid import uuid4
 
-from django.db import DatabaseError, InterfaceError, close_old_connections, connection
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, close_old_connections, connection
 from django.db.models import Max
 
 from config.database.clock import compared_clocks
@@ -58,6 +58,12 @@ class Heartbeat:
         """When a process reported last, as this database has it; of the end of an index."""
         newest: datetime | None = WorkerProcess.objects.using(alias).aggregate(newest=Max("seen_at"))["newest"]
         return newest
+
+    @staticmethod
+    def is_known(alias: str) -> bool:
+        """Asked there first: what a copy has, the primary had before."""
+        run = WorkerProcess.objects.using(alias).order_by("-seen_at").values_list("run", flat=True).first()
+        return run is None or WorkerProcess.objects.using(DEFAULT_DB_ALIAS).filter(run=run).exists()
 
     def _work(self) -> None:
         wait = 0.0

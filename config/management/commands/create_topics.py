@@ -33,8 +33,8 @@ class Command(VisibleCommand):
         try:
             for topic, created in create_topics(topics):
                 self.stdout.write(f"{topic.name}: {'created' if created else 'exists'}")
-                for difference in topic.differences:
-                    self.stderr.write(f"{topic.name}: {difference}")
+                for verdict in topic.verdicts if topic.partitions else ():
+                    self.stderr.write(f"{topic.name}: {verdict}")
         except KafkaError as error:
             servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
             raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from buffer.events.models import Bucket
 from config import replica
 from config.database.clock import database_now
+from config.environment.databases import database_from_url
 from config.probes import doctor
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import FlowCounter, Watermark
@@ -23,9 +26,11 @@ from outbox.letters.models import DeadLetter
 from outbox.processes.models import WorkerProcess
 from tests.config.admin.conftest import list_of
 from tests.config.admin.test_export import act, download
+from tests.databases import empty_database
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", replica.REPLICA])
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+RUN = "8c4f0a3e-6d8e-4a53-9f0e-3a2f4c1b7d10"
 TRAIL = list_of(OperatorAction)
 BEHIND = "0 s behind by the newest report of a worker"
 WORDS = f"Read from the replica, {BEHIND}"
@@ -46,7 +51,7 @@ def is_asked(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica, "lag", replica.Lag())
     now = database_now()
     WorkerProcess.objects.create(
-        run="8c4f0a3e-6d8e-4a53-9f0e-3a2f4c1b7d10", command="relay_outbox", host="h", place="p", pid=1, mark="m",
+        run=RUN, command="relay_outbox", host="h", place="p", pid=1, mark="m",
         version="1", since=now, kept_since=now, seen_at=now,
     )  # fmt: skip
 
@@ -193,5 +198,46 @@ def test_doctor_and_the_page_of_workers_say_how_it_is(boss, monkeypatch):
     monkeypatch.setattr(replica, "lag", late := replica.Lag())
     late.failed(OperationalError("gone"))
     assert not line().ok
-    assert "it does not answer (OperationalError); until it is within 10 s the primary answers" in line().detail
+    assert "it does not answer (gone); until it is within 10 s the primary answers" in line().detail
     assert "the primary answers instead" in boss.get(list_of(WorkerProcess)).content.decode()
+
+
+@pytest.fixture
+def another(tmp_path: Path) -> Iterator[Callable[[str], doctor.Finding]]:
+    """What `doctor` says of a database whose only table knows that worker, which has just reported there."""
+
+    def look(run: str) -> doctor.Finding:
+        values = WorkerProcess.objects.values().get() | {"run": run, "id": 1}
+        WorkerProcess.objects.using(replica.REPLICA).create(**values)
+        return next(doctor._replica())
+
+    said = connections.settings[replica.REPLICA]
+    with empty_database("replica", tmp_path) as url:
+        connections[replica.REPLICA].close()
+        name = database_from_url(url, tmp_path)["NAME"]
+        connections.settings[replica.REPLICA] = {**connection.settings_dict, "NAME": name}
+        del connections[replica.REPLICA]
+        with connections[replica.REPLICA].schema_editor() as editor:
+            editor.create_model(WorkerProcess)
+        yield look
+        connections[replica.REPLICA].close()
+        connections.settings[replica.REPLICA] = said
+        del connections[replica.REPLICA]
+
+
+def test_the_database_of_another_installation_is_no_replica(boss, another):
+    finding = another(str(uuid.uuid4()))
+    assert not finding.ok
+    assert (
+        "it is no copy of the database of DATABASE_URL: workers report there that are not known here" in finding.detail
+    )
+    act(1)
+    page = boss.get(TRAIL).content.decode()
+    assert "s00000" in page
+    assert "Read from the replica" not in page
+
+
+def test_doctor_names_a_table_that_the_replica_lacks(another):
+    finding = another(RUN)
+    assert not finding.ok
+    assert f"{BEHIND}; its tables are not those of the primary, which answers instead (" in finding.detail

@@ -54,6 +54,11 @@ def by_name(admin: client.kafka.KafkaAdminClient, *made: str) -> dict[str, Topic
             Copies(brokers=3, replicas=3, in_sync=3, min_insync=3),
             ["as many as it has replicas", "min.insync.replicas=2"],
         ),
+        (Copies(brokers=2, replicas=2, in_sync=2, min_insync=2), ["as many as it has", "min.insync.replicas=1"]),
+        (
+            Copies(brokers=3, replicas=2, in_sync=2, min_insync=2),
+            ["as many as it has replicas", ": give it 3 replicas ("],
+        ),
         (Copies(brokers=3, replicas=3, in_sync=2, min_insync=1), ["in sync are 2 of 3", "min.insync.replicas is 1"]),
     ],
 )
