@@ -10,8 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import connection
 
-from config.database import clock
+from config.database import clock, transactions
 from config.database.clock import database_now
 from config.kafka import client as kafka_broker
 from config.kafka.client import controller_skew, transactions_supported
@@ -29,6 +30,13 @@ embedded = pytest.mark.parametrize("broker", ["embedded"], indirect=True)
 @pytest.fixture(autouse=True)
 def catalogue(settings: Any) -> None:
     settings.KAFKA_TOPICS = {"in": {"partitions": 2, "config": {"message.timestamp.type": "LogAppendTime"}}}
+
+
+@pytest.mark.django_db
+def test_a_server_that_only_reads_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "ASK_WHETHER_IT_READS", {connection.vendor: "SELECT 1"})
+    (finding,) = [found for found in doctor.examine() if not found.ok and found.name == "database"]
+    assert finding.detail.endswith("ms; the server only reads, as a standby does that is not promoted")
 
 
 def await_topic() -> None:

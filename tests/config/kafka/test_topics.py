@@ -152,6 +152,16 @@ def test_the_command_says_what_it_creates_and_what_a_person_has_to_alter(admin, 
     assert line.startswith(f"{topic_name('in')}: message.timestamp.type is CreateTime, should be LogAppendTime: ")
 
 
+def test_the_command_says_what_existing_topics_could_lose(monkeypatch):
+    states = [(TopicState("in", 3, 3, copies=Copies(3, 1, 1, 1)), False), (TopicState("out", 0, 3), True)]
+    monkeypatch.setattr("config.management.commands.create_topics.create_topics", lambda names: states)
+    said, warned = io.StringIO(), io.StringIO()
+    call_command("create_topics", stdout=said, stderr=warned)
+    assert said.getvalue().splitlines() == ["in: exists", "out: created"]
+    [line] = warned.getvalue().splitlines()
+    assert line.startswith("in: 1 replica among 3 brokers, min.insync.replicas 1, its records go with one of them: ")
+
+
 @kafka
 def test_the_command_creates_only_what_it_is_told(admin, make_topic):
     make_topic("in", 4, **LOG_TIME)
