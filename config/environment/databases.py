@@ -21,11 +21,8 @@ ENGINES = {
     "mariadb": "config.database.mysql",
 }
 
-FLAGS = {
-    "ATOMIC_REQUESTS",
-    "AUTOCOMMIT",
-    "DISABLE_SERVER_SIDE_CURSORS",
-}  # any other text but an empty one would be true
+# Django takes any text but an empty one for true.
+FLAGS = {"ATOMIC_REQUESTS", "AUTOCOMMIT", "DISABLE_SERVER_SIDE_CURSORS"}
 # Limits of the replica, in seconds: a page waits for it, and the primary is there.
 CONNECT = 2
 STATEMENT = 5  # the server ends it, so that it does not work for nobody
@@ -65,9 +62,8 @@ def database_from_url(
     config = environ.Env.db_url_config(url.replace("mariadb:", "mysql:", 1), engine=ENGINES[scheme])
     if not config.get("NAME"):
         raise BadSetting(f"{name}: names no database")
-    config |= {
-        option: flag_of(f"{name}: {option.lower()}", str(config[option]), False) for option in FLAGS & config.keys()
-    }
+    for option in FLAGS & config.keys():
+        config[option] = flag_of(f"{name}: {option.lower()}", str(config[option]), False)
     config["CONN_HEALTH_CHECKS"] = True
     config.setdefault("CONN_MAX_AGE", 600)
     options = _options(scheme, idle_transaction_seconds, limited=name == "REPLICA_URL")
