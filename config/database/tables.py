@@ -14,7 +14,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from config.database.transactions import needs_migrate
+from config.database.transactions import drop_lost_sessions, needs_migrate
 
 
 # -- Whether `migrate` has made what the models need ---------------------------------------------------------
@@ -32,6 +32,7 @@ def require_tables(using: str = DEFAULT_DB_ALIAS) -> None:
     except (DatabaseError, InterfaceError) as error:
         if needs_migrate(error):
             raise
+        drop_lost_sessions()  # who asks next hears why, not that this session is closed
 
 
 def _empty_selects() -> list[str]:

@@ -8,6 +8,8 @@ from django.db import DatabaseError, connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from config import checks
+from config.database.clock import database_now
+from config.database.tables import require_tables
 from config.database.transactions import PATIENCE, Remedy, consistent_snapshot, remedy_for
 from outbox.bookkeeping.models import FlowCounter
 
@@ -106,3 +108,17 @@ def test_a_session_without_the_limit_is_named() -> None:
     (found,) = checks.sessions_are_safe(None, databases=["default"])
     assert found.id == "spillway.W016"
     connection.close()
+
+
+def test_who_looks_whether_tables_are_there_leaves_no_lost_session_behind() -> None:
+    number, end = {
+        "postgresql": ("pg_backend_pid()", "SELECT pg_terminate_backend(%s, 5000)"),
+        "mysql": ("CONNECTION_ID()", "KILL %s"),
+    }[connection.vendor]
+    other: Any = connection.copy()
+    with connection.cursor() as cursor, other.cursor() as killer:
+        cursor.execute(f"SELECT {number}")
+        killer.execute(end, cursor.fetchone())
+    other.close()
+    require_tables()
+    database_now()
