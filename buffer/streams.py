@@ -43,7 +43,7 @@ READABLE = (
 )  # fmt: skip
 
 
-# What says which order it is: an edited copy says the same.
+# What says which order it is: an edited copy says the same. The order's own name stands first.
 LOCKED = ("order_id", "location_id", "ordered_at")
 
 

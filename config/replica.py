@@ -20,7 +20,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, DataError, InterfaceError
 from django.http import HttpRequest, HttpResponse
 
 from config.database.clock import database_now
-from config.processes.alive import newest_report, reports_of_ours
+from config.processes.alive import is_of_ours, newest_report
 from config.telemetry.logs import log
 from config.telemetry.redaction import on_one_line, said
 
@@ -122,20 +122,20 @@ class Lag:
         now = database_now()
         ours = newest_report(DEFAULT_DB_ALIAS)
         try:
-            behind = seconds_behind(now, ours, newest_report(REPLICA))
-            near = behind is not None and behind <= settings.REPLICA_MAX_LAG_SECONDS
-            foreign = near and not reports_of_ours(REPLICA)
+            theirs = newest_report(REPLICA)
         except (DatabaseError, InterfaceError) as error:
             self.failed(error)
             return
-        if foreign:
+        behind = seconds_behind(now, ours and ours.at, theirs and theirs.at)
+        if behind is None:
+            self._found(None, "no worker reports, so nothing tells how far it is behind")
+        # Of one that is far behind, the primary may have swept what it reports.
+        elif theirs and behind <= settings.REPLICA_MAX_LAG_SECONDS and not is_of_ours(theirs):
             self._found(
-                None, "it is no copy of the database of DATABASE_URL: workers report there that are not known here"
+                None, "it is no copy of the database of DATABASE_URL: a worker reports there that is unknown here"
             )
         else:
-            self._found(
-                behind, "" if behind is not None else "no worker reports, so nothing tells how far it is behind"
-            )
+            self._found(behind, "")
 
     def _found(self, seconds: float | None, trouble: str) -> None:
         self._last = Measured(time.monotonic(), seconds, trouble)

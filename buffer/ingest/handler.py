@@ -119,7 +119,7 @@ class Ingest(LetterHandler, Replayable):
         return batch.prepared.records
 
     def key_in(self, record: Record) -> str:
-        return texts_in(record.value, self.stream.locked[:1])[0]
+        return next(iter(texts_in(record.value, self.stream.locked[:1])), "")
 
     def _outside(self, batch: RecordBatch, record: Record, order_id: str, first: int, last: int) -> Letter:
         text = f"ordered_at is outside the window {first} … {last} that the buffer keeps"

@@ -96,8 +96,8 @@ def a_pooler_is_named(
             (process,) = cursor.fetchone()
         if process != connections[alias].connection.info.backend_pid:
             yield Error(
-                "There is a pooler between here and the server, and DATABASE_URL does not say so: what one session prepares "
-                "would be executed by another. End the URL with ?disable_server_side_cursors=True.",
+                f"There is a pooler before the {alias} database, and its URL does not say so: what one session prepares would be "
+                "executed by another. End the URL with ?disable_server_side_cursors=True.",
                 id="spillway.E026",
             )
 

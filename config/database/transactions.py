@@ -120,14 +120,14 @@ def is_duplicate(error: BaseException) -> bool:
 
 
 # -- Whether the server writes -------------------------------------------------------------------------------
-ASK_WHETHER_IT_READS = {"postgresql": "SHOW transaction_read_only", "mysql": "SELECT @@GLOBAL.read_only"}
+READ_ONLY_SQL = {"postgresql": "SHOW transaction_read_only", "mysql": "SELECT @@GLOBAL.read_only"}
 ONLY_READS = "the server only reads, as a standby does that is not promoted"
 
 
 def only_reads() -> bool:
-    """Whether the server takes no write, as in a failover: what leads to it has been turned before it was promoted."""
+    """Whether the server takes no write, as a standby before it is promoted."""
     with connection.cursor() as cursor:
-        cursor.execute(ASK_WHETHER_IT_READS.get(connection.vendor, "SELECT 0"))
+        cursor.execute(READ_ONLY_SQL.get(connection.vendor, "SELECT 0"))
         return str(cursor.fetchone()[0]).lower() not in ("off", "0")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -82,6 +82,13 @@ class Identity:
     version: str
 
 
+class Report(NamedTuple):
+    """That a process lived; `run` tells it from all others, also from its own before it was started again."""
+
+    at: datetime
+    run: str
+
+
 class Reporter(Protocol):
     """`settings.HEARTBEAT`: says from time to time that this process lives, on a thread of its own."""
 
@@ -93,12 +100,12 @@ class Reporter(Protocol):
         """It ends: told to, or by this error."""
 
     @staticmethod
-    def newest(alias: str) -> datetime | None:
-        """When a process reported last, as this database has it."""
+    def newest(alias: str) -> Report | None:
+        """The last report of any process, as this database has it."""
 
     @staticmethod
-    def is_known(alias: str) -> bool:
-        """Whether the primary knows the process that reported last in this database."""
+    def knows(run: str) -> bool:
+        """Whether the primary has reports of this run of a process."""
 
 
 def identity_of(command: str) -> Identity:
@@ -113,23 +120,25 @@ def identity_of(command: str) -> Identity:
 
 def start_reporting(command: str) -> Reporter | None:
     """Report from now on; None when `HEARTBEAT` is empty."""
-    if not settings.HEARTBEAT:
+    if not (make := _reporter()):
         return None
-    reporter: Reporter = import_string(settings.HEARTBEAT)(identity_of(command))
+    reporter = make(identity_of(command))
     reporter.start()
     return reporter
 
 
-def newest_report(alias: str) -> datetime | None:
-    """When a process reported last, as the database of this alias has it; None: none is known."""
-    reporter: type[Reporter] | None = import_string(settings.HEARTBEAT) if settings.HEARTBEAT else None
-    return reporter.newest(alias) if reporter else None
+def newest_report(alias: str) -> Report | None:
+    """The last report of any process, as the database of this alias has it; None: none is known."""
+    return reporter.newest(alias) if (reporter := _reporter()) else None
 
 
-def reports_of_ours(alias: str) -> bool:
-    """Whether who reported last in the database of this alias is known in the primary: another installation's is not."""
-    reporter: type[Reporter] | None = import_string(settings.HEARTBEAT) if settings.HEARTBEAT else None
-    return reporter is None or reporter.is_known(alias)
+def is_of_ours(report: Report) -> bool:
+    """Whether the primary knows who reported: of another installation it does not."""
+    return bool((reporter := _reporter()) and reporter.knows(report.run))
+
+
+def _reporter() -> type[Reporter] | None:
+    return import_string(settings.HEARTBEAT) if settings.HEARTBEAT else None
 
 
 @contextmanager

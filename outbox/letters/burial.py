@@ -283,8 +283,10 @@ class LetterHandler(Handler):
         self, batch: RecordBatch, record: Record, step: str, reason: str, text: str, key: str = "", **more: Any
     ) -> Letter:
         """A letter about `record`, not buried yet; `key` is the order or reference it is about."""
-        about = (self.source, step, reason, text, record, batch.topic_ids.get(record.topic, ""), batch.letter_revision)
-        return Letter(*about, business_key=key or self.key_in(record), **more)
+        topic_id, key = batch.topic_ids.get(record.topic, ""), key or self.key_in(record)
+        return Letter(
+            self.source, step, reason, text, record, topic_id, batch.letter_revision, business_key=key, **more
+        )
 
     def key_in(self, record: Record) -> str:
         """The order or reference in a record that may not have passed the gate: who looks for it finds its letter."""

@@ -11,12 +11,11 @@ from typing import Any
 from uuid import uuid4
 
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, close_old_connections, connection
-from django.db.models import Max
 
 from config.database.clock import compared_clocks
 from config.database.queries import delete_in_chunks
 from config.database.transactions import needs_migrate
-from config.processes.alive import Identity
+from config.processes.alive import Identity, Report
 from config.telemetry import metrics
 from config.telemetry.activity import activity
 from config.telemetry.logs import log
@@ -54,16 +53,14 @@ class Heartbeat:
         self._thread.join(PATIENCE)
 
     @staticmethod
-    def newest(alias: str) -> datetime | None:
-        """When a process reported last, as this database has it; of the end of an index."""
-        newest: datetime | None = WorkerProcess.objects.using(alias).aggregate(newest=Max("seen_at"))["newest"]
-        return newest
+    def newest(alias: str) -> Report | None:
+        """The last report of any process, as this database has it; of the end of an index."""
+        rows = WorkerProcess.objects.using(alias).order_by("-seen_at").values_list("seen_at", "run")
+        return next((Report(at, str(run)) for at, run in rows[:1]), None)
 
     @staticmethod
-    def is_known(alias: str) -> bool:
-        """Asked there first: what a copy has, the primary had before."""
-        run = WorkerProcess.objects.using(alias).order_by("-seen_at").values_list("run", flat=True).first()
-        return run is None or WorkerProcess.objects.using(DEFAULT_DB_ALIAS).filter(run=run).exists()
+    def knows(run: str) -> bool:
+        return WorkerProcess.objects.using(DEFAULT_DB_ALIAS).filter(run=run).exists()
 
     def _work(self) -> None:
         wait = 0.0

@@ -34,7 +34,7 @@ def catalogue(settings: Any) -> None:
 
 @pytest.mark.django_db
 def test_a_server_that_only_reads_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "ASK_WHETHER_IT_READS", {connection.vendor: "SELECT 1"})
+    monkeypatch.setattr(transactions, "READ_ONLY_SQL", {connection.vendor: "SELECT 1"})
     (finding,) = [found for found in doctor.examine() if not found.ok and found.name == "database"]
     assert finding.detail.endswith("ms; the server only reads, as a standby does that is not promoted")
 

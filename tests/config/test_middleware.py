@@ -53,7 +53,7 @@ def test_readyz(client, monkeypatch):
 @pytest.mark.parametrize(("answer", "reads"), [("on", True), ("off", False), ("ON", True), (1, True), (0, False)])
 def test_readyz_takes_a_server_that_only_reads_for_none(client, monkeypatch, answer, reads):
     sql = "SELECT %s" % (f"'{answer}'" if isinstance(answer, str) else answer)
-    monkeypatch.setattr(transactions, "ASK_WHETHER_IT_READS", {connection.vendor: sql})
+    monkeypatch.setattr(transactions, "READ_ONLY_SQL", {connection.vendor: sql})
     response = client.get("/readyz")
     said = "failed: the server only reads, as a standby does that is not promoted" if reads else "ok"
     assert (response.status_code, response.json()["database"]) == (503 if reads else 200, said)

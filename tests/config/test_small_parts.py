@@ -74,6 +74,7 @@ AWAY_FOR_A_WHILE_ON_MYSQL = [1040, 1203, 1226, 1129, 1053, 1927, 2002, 2003, 200
         (caused(OperationalError("x"), Cause(2006, "server has gone away")), Remedy.WAIT),
         (caused(OperationalError("x"), Cause("x", sqlstate="53100")), Remedy.WAIT),  # disk full
         (caused(InternalError("x"), Cause("x", sqlstate="25P03")), Remedy.WAIT),  # idle in a transaction
+        (caused(InternalError("x"), Cause("x", sqlstate="25006")), Remedy.WAIT),  # it only reads since a failover
         *((caused(OperationalError("x"), Cause("x", sqlstate=state)), Remedy.WAIT) for state in AWAY_FOR_A_WHILE),
         *((caused(OperationalError("x"), Cause(number, "x")), Remedy.WAIT) for number in AWAY_FOR_A_WHILE_ON_MYSQL),
         (OperationalError("connection failed: FATAL:  sorry, too many clients already"), Remedy.WAIT),

@@ -150,6 +150,12 @@ def test_a_refused_record_is_found_by_the_order_that_it_names(ingest, records):
     assert keys == {0: "A1", 1: "A2", 2: "A3\ufffd", 3: "7", 4: "", 5: "", 6: "", 7: "", 8: ""}
 
 
+def test_a_refused_record_of_a_stream_that_locks_nothing_is_a_letter(ingest, records, stream, monkeypatch):
+    monkeypatch.setattr(stream, "locked", ())
+    ingest(records(b'{"order_id": 7}'))
+    assert DeadLetter.objects.get().business_key == ""
+
+
 def test_letters_of_one_cause_are_one_group(ingest, records):
     ingest(records(b"{bad", b"{bad", order("items", items={"S": 0})))
     groups = {group.reason: group.open_count for group in FailureGroup.objects.all()}

@@ -20,6 +20,7 @@ from config import replica
 from config.database.clock import database_now
 from config.environment.databases import database_from_url
 from config.probes import doctor
+from config.processes.alive import Report
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import FlowCounter, Watermark
 from outbox.letters.models import DeadLetter
@@ -129,7 +130,9 @@ def test_who_has_just_written_reads_the_primary(boss, settings):
 @pytest.mark.parametrize("behind", [None, 10.5])
 def test_a_replica_that_is_late_or_cannot_be_told_is_not_read(boss, monkeypatch, behind):
     reports = {"default": 40 if behind is None else 1, "replica": behind or 40}
-    monkeypatch.setattr(replica, "newest_report", lambda alias: database_now() - timedelta(seconds=reports[alias]))
+    monkeypatch.setattr(
+        replica, "newest_report", lambda alias: Report(database_now() - timedelta(seconds=reports[alias]), RUN)
+    )
     page, ours, theirs = asked(boss, TRAIL)
     assert "Read from the replica" not in page
     assert about(ours, OperatorAction)
@@ -229,7 +232,7 @@ def test_the_database_of_another_installation_is_no_replica(boss, another):
     finding = another(str(uuid.uuid4()))
     assert not finding.ok
     assert (
-        "it is no copy of the database of DATABASE_URL: workers report there that are not known here" in finding.detail
+        "it is no copy of the database of DATABASE_URL: a worker reports there that is unknown here" in finding.detail
     )
     act(1)
     page = boss.get(TRAIL).content.decode()
