@@ -102,6 +102,7 @@ def checks() -> Iterator[Check]:
         yield from _resent_is_somewhere(now)
         yield _states_fit()
         yield _sent_was_tried(now)
+        yield _no_try_is_left_open()
         yield _order_was_kept()
         yield _sent_was_counted(states, now)
         yield _cancelled_was_counted(states, now)
@@ -193,6 +194,18 @@ def _sent_was_tried(now: datetime) -> Check:
         Exists(DeliveryAttempt.objects.filter(message_id=OuterRef("pk")))
     )
     return Check("outbox: no sent message without its attempt", rows=_shown(untried.values_list("pk", flat=True)))
+
+
+def _no_try_is_left_open() -> Check:
+    """An attempt is open only while its message is in processing: whoever ends one ends the other.
+
+    One beside a message that was sent is a second call, which nobody has marked.
+    """
+    there = OutboxMessage.objects.filter(pk=OuterRef("message_id")).exclude(state=State.PROCESSING)
+    open_ = DeliveryAttempt.objects.open().filter(Exists(there))
+    return Check(
+        "outbox: no attempt is open of a message that nobody sends", rows=_shown(open_.values_list("message_id", "pk"))
+    )
 
 
 def _order_was_kept() -> Check:

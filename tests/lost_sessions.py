@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
 
 LISTED = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' "
@@ -40,3 +41,23 @@ def _end(cursor: Any, number: int) -> None:
     except Exception as error:
         if "Unknown thread" not in str(error):  # it has left by itself
             raise
+
+
+@contextmanager
+def lost_answer(*, committed: bool) -> Iterator[None]:
+    """This thread's session ends at its next COMMIT, behind it or before it: whoever commits hears the same of both."""
+    session = connections[DEFAULT_DB_ALIAS]
+    commit = session.commit
+
+    def cut() -> None:
+        del session.commit
+        if committed:
+            commit()
+        session.connection.close()
+        raise OperationalError("the connection was closed, and nothing said what became of the COMMIT")
+
+    session.commit = cut  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        assert "commit" not in vars(session), "nothing was committed"

@@ -102,8 +102,8 @@ class Round:
     cut: list[Frozen] = field(default_factory=list)  # by the transaction under way
 
 
-def claim(stream: Stream) -> Round:
-    """Cut batches from the buckets that are due, in one transaction.
+def claim(stream: Stream, token: uuid.UUID | None = None) -> Round:
+    """Cut batches from the buckets that are due, in one transaction, and lease them to `token` (None: a new one).
 
     Bucket rows and event rows are locked with SKIP LOCKED only, so this never waits for an ingester, and an
     ingester waits for it at most as long as this transaction lasts. That is why many buckets may share it
@@ -112,7 +112,7 @@ def claim(stream: Stream) -> Round:
     Where the database refuses what was cut, or the stream cannot sum it, buckets are cut one by one instead, and
     fewer and fewer orders at once: one that no batch can hold is set aside and stops no other.
     """
-    round_ = Round(uuid.uuid4())
+    round_ = Round(token or uuid.uuid4())
     try:
         _claim(stream, round_)
     except Exception as error:

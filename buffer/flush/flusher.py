@@ -17,7 +17,7 @@ from buffer.flush.freeze import LeasedBatch, ids_of_batches
 from buffer.flush.letters import PUBLISH, newest_letters
 from buffer.streams import GROUP, Stream, streams
 from config.database.clock import database_now
-from config.database.transactions import Remedy, full_jitter
+from config.database.transactions import full_jitter
 from config.database.upsert import Rewrite, uuid_writer
 from config.kafka import Failed, Outgoing, Producer, Refused, Replayed, SendResult, Sent, topic_name
 from config.kafka.client import KafkaError
@@ -42,17 +42,17 @@ SENT = Rewrite(
 )
 
 
-def lease_unsent(wanted: Sequence[Stream]) -> tuple[uuid.UUID, list[LeasedBatch]]:
-    """Take over claimed batches that nobody holds, oldest first per location.
+def lease_unsent(wanted: Sequence[Stream], token: uuid.UUID | None = None) -> tuple[uuid.UUID, list[LeasedBatch]]:
+    """Take over claimed batches that nobody holds, oldest first per location, and those that `token` holds already.
 
     A batch waits while an older one of its location is unsent and not leased here, too: two flushers
     must not overtake each other at one warehouse.
     """
-    token = uuid.uuid4()
+    token = token or uuid.uuid4()
     with transaction.atomic():
         now = database_now()
         ours = Batch.objects.claimed().of_streams([stream.name for stream in wanted]).oldest_first()
-        candidates = list(ours.lock_free(now).defer("event_ids", "months")[:BATCHES_A_ROUND])
+        candidates = list(ours.lock_free(now, token).defer("event_ids", "months")[:BATCHES_A_ROUND])
         locations = {batch.location_id for batch in candidates}
         unsent = Batch.objects.claimed().at(locations).values_list("stream", "location_id", "sequence")
         batches = in_order(candidates, unsent) if candidates else []
@@ -104,15 +104,13 @@ def message_of(batch: LeasedBatch) -> Outgoing:
 
 
 def _settle_until_it_stands(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID) -> None:
-    """Settle, again after a deadlock: batches that are not settled go out once more when their lease ends."""
+    """Settle, again after a deadlock or a lost connection: batches that are not settled go out once more."""
 
     def unit() -> None:
         with transaction.atomic():
             settle(results, token, database_now())
 
-    worker.until_it_stands(
-        unit, "settle", lambda failures, remedy: remedy is Remedy.RERUN and failures < SETTLE_ATTEMPTS
-    )
+    worker.until_it_stands(unit, "settle", lambda failures, _remedy: failures < SETTLE_ATTEMPTS)
 
 
 def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, now: datetime) -> None:
@@ -210,6 +208,9 @@ class Flusher:
         self.streams = streams
         self.producer = producer
         self.must_wait = must_wait
+        # One for its life: whatever bears it between two rounds was left by one that failed, or by a commit whose answer
+        # was lost, and is taken up at once.
+        self.token = uuid.uuid4()
         self.waiting = False
         self.broker_away = False
         metrics.from_zero(metrics.PUBLISHED, [stream.name for stream in streams], ["sent", "failed", "refused"])
@@ -231,13 +232,13 @@ class Flusher:
         return done
 
     def _publish_unsent(self) -> int:
-        token, batches = lease_unsent(self.streams)
+        token, batches = lease_unsent(self.streams, self.token)
         if batches:
             self.broker_away = not publish(batches, token, self.producer)
         return 0 if self.broker_away else len(batches)
 
     def _flush(self, stream: Stream) -> int:
-        round_ = claim(stream)
+        round_ = claim(stream, self.token)
         self.broker_away = not publish(round_.batches, round_.token, self.producer)
         return len(round_.batches)
 

@@ -27,9 +27,10 @@ Row = TypeVar("Row", bound="Claimable")
 class ClaimQuerySet(models.QuerySet[Row]):
     """Queries about leases; each change is one guarded UPDATE."""
 
-    def free(self, now: datetime) -> Self:
-        """Rows nobody holds, or whose holder's lease ran out."""
-        return self.filter(Q(lease_until__isnull=True) | Q(lease_until__lte=now))
+    def free(self, now: datetime, token: uuid.UUID | None = None) -> Self:
+        """Rows nobody holds, whose holder's lease ran out, or that `token` holds."""
+        rows = Q(lease_until__isnull=True) | Q(lease_until__lte=now)
+        return self.filter(rows | Q(lease_token=token) if token else rows)
 
     def leased(self, now: datetime) -> Self:
         return self.filter(lease_until__gt=now)
@@ -42,16 +43,16 @@ class ClaimQuerySet(models.QuerySet[Row]):
         return self.filter(lease_token=token)
 
     def lease(self, ids: list[object], token: uuid.UUID, until: datetime, now: datetime) -> int:
-        """Stamp a lease on those rows that are still free; returns how many."""
-        return self.free(now).filter(pk__in=ids).update(lease_token=token, lease_until=until)
+        """Stamp a lease on those rows that are still free, or this token's already; returns how many."""
+        return self.free(now, token).filter(pk__in=ids).update(lease_token=token, lease_until=until)
 
     def release(self, token: uuid.UUID, **changes: object) -> int:
         """Give back what `token` holds; returns how many rows."""
         return self.held_by(token).update(lease_token=None, lease_until=None, **changes)
 
-    def lock_free(self, now: datetime) -> Self:
+    def lock_free(self, now: datetime, token: uuid.UUID | None = None) -> Self:
         """Free rows, locked for this transaction; rows another worker is looking at are skipped."""
-        return self.free(now).select_for_update(skip_locked=True)
+        return self.free(now, token).select_for_update(skip_locked=True)
 
 
 class Claimable(models.Model):

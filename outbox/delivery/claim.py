@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Count, QuerySet
+from django.db.models import Count, F, QuerySet
 
 from config.database.clock import database_now
 from config.database.queries import compiled, fast_rows
@@ -22,6 +23,7 @@ from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log_committed
 from outbox.channels import admission
 from outbox.channels.handlers import Message, MessageHandler, ids_of
+from outbox.channels.models import ChannelState
 from outbox.delivery import overdue, refusals
 from outbox.delivery.candidates import Obstacle, choose, find_due, in_waves, lock_among, lock_due, lower_bound
 from outbox.messages.models import MessageQuerySet, OutboxMessage
@@ -53,6 +55,7 @@ class Claim:
     looked_at: int = 0
     look_again: datetime | None = None
     recorded: Mapping[uuid.UUID, float] = field(default_factory=dict)  # Unix times of their records in Kafka
+    attempts: dict[uuid.UUID, str] = field(default_factory=dict)  # the name of each message's attempt, once it is made
 
     @cached_property
     def ids(self) -> RowIds:
@@ -69,6 +72,35 @@ class Claim:
         return self.now + timedelta(seconds=time.monotonic() - self.taken_at)
 
 
+class Unheard(threading.local):
+    """Claims of this thread whose COMMIT has no answer yet.
+
+    If the answer is lost, the rows may be leased under a token that nobody else knows. Nobody has tried them: the same
+    thread makes them pending again as soon as it claims the next time, not when their lease is over.
+    """
+
+    def __init__(self) -> None:
+        self.claims: list[Claim] = []
+
+    def give_back(self) -> None:
+        for claimed in self.claims:
+            rows = (
+                OutboxMessage.objects.among([m.id for m in claimed.messages])
+                .held_by(claimed.token)
+                .filter(state="processing")
+            )
+            released = rows.update(state="pending", attempts=F("attempts") - 1, lease_until=None)
+            if claimed.limited:
+                ChannelState.objects.give_back(claimed.channel, released)
+            if released:
+                about = {"channel": claimed.channel, "messages": released, "lost": 0}
+                log_committed("messages_released", **about, why="the answer to a commit was lost", ids=claimed.ids)
+        self.claims = []
+
+
+unheard = Unheard()
+
+
 def claim(
     handler: MessageHandler,
     path: str,
@@ -82,6 +114,7 @@ def claim(
     Never `UPDATE … WHERE id IN (SELECT … LIMIT … SKIP LOCKED)`: a nested loop runs the inner query again for
     each row and claims everything (measured on PostgreSQL).
     """
+    unheard.give_back()
     if ids is None:  # the poller; the other path claims in a transaction of its own, with locks
         refusals.bring_back(handler)
     lowest = lower_bound.read()
@@ -107,6 +140,7 @@ def claim(
         _lease(claimed)
         claimed.limited = granted.tokens is not None
         admission.spend_tokens(handler.name, granted, len(claimed.messages), now)
+    unheard.claims.clear()
     metrics.OUTBOX_CLAIMS.labels(path).inc(len(claimed.messages))
     if claimed.messages:
         number = len(claimed.messages)
@@ -164,6 +198,7 @@ def _count_blocking(**about: Any) -> QuerySet[OutboxMessage, tuple[int]]:
 def _lease(claim: Claim) -> None:
     if not claim.messages:
         return
+    unheard.claims.append(claim)
     until = claim.now + timedelta(seconds=settings.OUTBOX_LEASE_SECONDS)
     rows = [(message.id.hex, message.attempts) for message in claim.messages]
     taken = CLAIM.run(

@@ -15,14 +15,22 @@ from datetime import datetime
 from django.conf import settings
 
 from config.fields import storable
-from config.processes.worker import awaited_at_the_end
+from config.processes.worker import awaited_at_the_end, until_it_stands
 from config.telemetry import metrics, tracing
 from config.telemetry.logs import log
 from config.telemetry.redaction import masked_error, said, trace_of, without_addresses
 from outbox.channels.handlers import Message, MessageHandler, Outcome, send_budget
 from outbox.delivery.candidates import in_waves
 from outbox.delivery.claim import Claim
-from outbox.delivery.settle import LONGEST_RECEIPT, Call, Settlement, open_attempts, release, settle_at_last
+from outbox.delivery.settle import (
+    LONGEST_RECEIPT,
+    Call,
+    Settlement,
+    open_attempts,
+    release,
+    settle_at_last,
+    while_leased,
+)
 from outbox.letters.burial import LONGEST_ERROR
 
 MOST_LINKS = 25  # of a call with many messages: a link costs 13 us, and such a message 70
@@ -52,7 +60,12 @@ class DeliveryRun:
         finally:
             # Also after an error: what was not tried must not wait for the end of the lease.
             rest = [(message, message.available_at) for message in self._untried()]
-            release(self.claim, [*self.released, *rest], self.halt or "an earlier message of the aggregate waits")
+            why = self.halt or "an earlier message of the aggregate waits"
+            until_it_stands(
+                lambda: release(self.claim, [*self.released, *rest], why),
+                "outbox-release",
+                while_leased(self.claim, self.stop),
+            )
         return self.sent
 
     def _untried(self) -> list[Message]:
@@ -91,10 +104,14 @@ class DeliveryRun:
         claim, handler = self.claim, self.handler
         started = claim.clock()
         screened = handler.screen(chunk)
-        self.tried += chunk
         opened: dict[uuid.UUID, str] | None = None
         if handler.opens_attempts:
-            opened = open_attempts(chunk, claim.channel, claim.token, claim.path, started)
+            opened = open_attempts(claim, chunk, started, self.stop)
+            chunk = self._without_lost(chunk, opened)
+            # It may have taken long. What is not tried after all is released, and its attempt with it.
+            if not chunk or self._must_stop():
+                return
+        self.tried += chunk
         before = time.perf_counter()
         with awaited_at_the_end(handler.timeout) if opened else nullcontext():
             outcomes = call(handler, chunk, screened)
@@ -102,6 +119,16 @@ class DeliveryRun:
         results = list(zip(chunk, outcomes, strict=True))
         settlement = settle_at_last(claim, handler, Call(results, started, opened), self.stop)
         self._learn(results, settlement)
+
+    def _without_lost(self, chunk: Sequence[Message], opened: Mapping[uuid.UUID, str]) -> Sequence[Message]:
+        """Those whose attempt is on record. Another worker decides about the others, and so about those after them."""
+        if len(opened) == len(chunk):
+            return chunk
+        for message in chunk:
+            if message.id not in opened:
+                self.tried.append(message)
+                self.blocked[message.aggregate] = message.available_at
+        return [message for message in chunk if message.id in opened]
 
     def _learn(self, results: Sequence[tuple[Message, Outcome]], settlement: Settlement) -> None:
         self.halt = self.halt or settlement.halt

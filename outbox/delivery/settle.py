@@ -8,9 +8,10 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeVar
 
 from django.db import transaction
 
@@ -38,7 +39,9 @@ from outbox.messages.publish import ACCEPTED
 # Opened before a call whose outcome a crash could hide, closed with the message's next state.
 OPEN_COLUMNS = "id message_id number"
 CONSTANTS = "channel lease_token path worker started_at finished_at"
-OPEN = Upsert(DeliveryAttempt, columns=OPEN_COLUMNS, constants=f"{CONSTANTS} outcome error receipt", key="", update={})
+OPEN = Upsert(
+    DeliveryAttempt, columns=OPEN_COLUMNS, constants=f"{CONSTANTS} outcome error receipt", key="id", update={}
+)
 CLOSED = Upsert(
     DeliveryAttempt, columns=f"{OPEN_COLUMNS} outcome error receipt", constants=CONSTANTS, key="", update={}
 )
@@ -56,15 +59,26 @@ LONGEST_RECEIPT = 300
 
 
 def open_attempts(
-    messages: Sequence[Message], channel: str, token: uuid.UUID, path: str, now: datetime
+    claim: Claim, messages: Sequence[Message], now: datetime, stop: threading.Event
 ) -> dict[uuid.UUID, str]:
-    """Insert an attempt for each message about to be tried; returns `{message: attempt}`, committed."""
-    made = {message.id: name for message, name in zip(messages, new_ids(len(messages)), strict=True)}
-    OPEN.run(
-        [(made[message.id], message.id.hex, message.attempts) for message in messages],
-        {**_constants(channel, token, path, now, None), "outcome": "", "error": "", "receipt": ""},
-    )
-    return made
+    """Write down that these messages are about to be tried; returns `{message: attempt}` of those that are, committed.
+
+    A worker may have been frozen since its look at the lease, or wait here for a lock on the table until the lease is
+    over. So an attempt is opened only for what the claim holds, and what it holds is locked until the commit; lost
+    messages are left out. After a commit whose answer was lost the second run finds the attempts of the first.
+    """
+    claim.attempts.update(zip([message.id for message in messages], new_ids(len(messages)), strict=True))
+    return until_it_stands(lambda: _open_for_held(claim, messages, now), "outbox-attempts", while_leased(claim, stop))
+
+
+def _open_for_held(claim: Claim, messages: Sequence[Message], now: datetime) -> dict[uuid.UUID, str]:
+    with transaction.atomic():
+        held = [message for message, _ in _still_held(claim, [(message, None) for message in messages])]
+        OPEN.run(
+            [(claim.attempts[message.id], message.id.hex, message.attempts) for message in held],
+            {**_constants(claim, now, None), "outcome": "", "error": "", "receipt": ""},
+        )
+    return {message.id: claim.attempts[message.id] for message in held}
 
 
 def close_attempts(results: Sequence[tuple[Message, Outcome]], opened: dict[uuid.UUID, str], now: datetime) -> None:
@@ -72,20 +86,13 @@ def close_attempts(results: Sequence[tuple[Message, Outcome]], opened: dict[uuid
     CLOSE.run(rows, {"finished_at": now})
 
 
-def write_closed(
-    results: Sequence[tuple[Message, Outcome]],
-    channel: str,
-    token: uuid.UUID,
-    path: str,
-    started: datetime,
-    now: datetime,
-) -> None:
+def write_closed(claim: Claim, results: Results, started: datetime, now: datetime) -> None:
     """Insert the finished attempts of a batch that may be repeated without harm."""
     rows = [
         (name, message.id.hex, message.attempts, *_words(outcome))
         for name, (message, outcome) in zip(new_ids(len(results)), results, strict=True)
     ]
-    CLOSED.run(rows, _constants(channel, token, path, started, now))
+    CLOSED.run(rows, _constants(claim, started, now))
 
 
 def new_ids(number: int) -> list[str]:
@@ -94,11 +101,9 @@ def new_ids(number: int) -> list[str]:
     return [f"{first + step:032x}" for step in range(number)]
 
 
-def _constants(
-    channel: str, token: uuid.UUID, path: str, started: datetime, finished: datetime | None
-) -> dict[str, object]:
-    claimed = {"channel": channel, "lease_token": uuid_text(token), "path": path, "worker": WORKER}
-    return {**claimed, "started_at": started, "finished_at": finished}
+def _constants(claim: Claim, started: datetime, finished: datetime | None) -> dict[str, object]:
+    held = {"channel": claim.channel, "lease_token": uuid_text(claim.token), "path": claim.path, "worker": WORKER}
+    return {**held, "started_at": started, "finished_at": finished}
 
 
 def _words(outcome: Outcome) -> tuple[str, str, str]:
@@ -134,6 +139,7 @@ RELEASE = Rewrite(
 )
 
 Results = Sequence[tuple[Message, Outcome]]
+Known = TypeVar("Known")  # of a message: its outcome, or nothing yet
 
 
 class FenceLost(Exception):
@@ -159,7 +165,11 @@ class Call:
 
 def settle_at_last(claim: Claim, handler: MessageHandler, call: Call, stop: threading.Event) -> Settlement:
     """Settle; again after a deadlock or while the database is away, because what is not settled is sent twice."""
+    return until_it_stands(lambda: settle(claim, handler, call), "outbox-settle", while_leased(claim, stop))
 
+
+def while_leased(claim: Claim, stop: threading.Event) -> Callable[[int, Remedy], bool]:
+    """Whether a worker tries again: as long as its lease, and hardly any longer where it is told to stop."""
     last = float("inf")  # until when (monotonic) a worker that is told to stop tries
 
     def worth_it(_failures: int, _remedy: Remedy) -> bool:
@@ -168,7 +178,7 @@ def settle_at_last(claim: Claim, handler: MessageHandler, call: Call, stop: thre
             last = min(last, time.monotonic() + PATIENCE_AT_THE_END)
         return claim.lease_left >= 0 and time.monotonic() < last
 
-    return until_it_stands(lambda: settle(claim, handler, call), "outbox-settle", worth_it)
+    return worth_it
 
 
 def settle(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
@@ -220,8 +230,8 @@ def _settle_held(claim: Claim, handler: MessageHandler, call: Call) -> Settlemen
             return _write(claim, handler, call, _still_held(claim, call.results))
 
 
-def _still_held(claim: Claim, results: Results) -> Results:
-    """The results whose rows we still hold, now locked; the others are counted and logged."""
+def _still_held(claim: Claim, results: Sequence[tuple[Message, Known]]) -> list[tuple[Message, Known]]:
+    """The messages whose rows we still hold, now locked, with what is known of each; the others are counted and logged."""
     ids = [message.id for message, _ in results]
     held = OutboxMessage.objects.among(ids).held_by(claim.token).select_for_update()
     rows = dict(held.values_list("id", "state"))
@@ -249,7 +259,7 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
     if changed != len(results):
         raise FenceLost
     if call.opened is None:
-        write_closed(results, claim.channel, claim.token, claim.path, call.started, now)
+        write_closed(claim, results, call.started, now)
     else:
         close_attempts(results, call.opened, now)
     letters = {
@@ -313,22 +323,30 @@ def _add_counts(claim: Claim, results: Results, buried: int, now: datetime) -> N
 
 
 def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str) -> int:
-    """Make untried messages pending again and give their attempt back; each comes with the time it may be claimed at."""
+    """Make untried messages pending again and give their attempt back; each comes with the time it may be claimed at.
+
+    An attempt that was opened, and not followed by its call, is closed as `released`.
+    """
     if not messages:
         return 0
     rows = [(m.id.hex, m.attempts - 1, timestamp_text(at)) for m, at in messages]
+    opened = [claim.attempts[message.id] for message, _ in messages if message.id in claim.attempts]
     with transaction.atomic():
         released = RELEASE.run(
             rows,
             {"state": OutboxMessage.State.PENDING.value, "lease_until": None, "lease_token": uuid_text(claim.token)},
         )
+        if opened:
+            DeliveryAttempt.objects.filter(id__in=opened).close(database_now(), "released", why)
         if claim.limited:
             ChannelState.objects.give_back(claim.channel, released)
-    lost = len(rows) - released
+    ids = [message.id for message, _ in messages]
+    # What bears our token and is not in processing was released by us, in a commit whose answer was lost.
+    lost = len(rows) - OutboxMessage.objects.among(ids).held_by(claim.token).count() if released < len(rows) else 0
     if lost:
         metrics.FENCE_LOST.inc(lost)
-    ids = ids_of([message for message, _ in messages])
-    log_committed("messages_released", channel=claim.channel, messages=released, lost=lost, why=why, ids=ids)
+    about = {"channel": claim.channel, "messages": released, "lost": lost, "why": why}
+    log_committed("messages_released", **about, ids=ids_of([message for message, _ in messages]))
     return released
 
 

@@ -21,7 +21,7 @@ from config.kafka import RecordBatch, topic_name
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.channels.handlers import MessageHandler, handlers
-from outbox.delivery.claim import Claim, claim
+from outbox.delivery.claim import Claim, Unheard, claim
 from outbox.delivery.deliver import deliver
 from outbox.letters.burial import Letter, LetterHandler, bury
 from outbox.messages.models import FLOW
@@ -91,6 +91,7 @@ class Listen(LetterHandler):
     def __init__(self, stop: threading.Event) -> None:
         self.topics = [settings.OUTBOX_CDC_TOPIC]
         self.newest = 0  # milliseconds in the newest id that was hinted at
+        self.unheard = Unheard()  # the batch's transaction commits them
         self.threads = [DeliveryThread(handler, stop) for handler in handlers().values()]
 
     def prepare(self, batch: RecordBatch) -> Verdicts:
@@ -112,6 +113,7 @@ class Listen(LetterHandler):
     def write(self, batch: RecordBatch, now: datetime) -> None:
         """Claim the hinted messages in the transaction that moves the watermark; deliver them after its commit."""
         verdicts: Verdicts = batch.prepared
+        self.unheard.give_back()
         if verdicts.ids:
             self.newest = max(self.newest, uuid7_milliseconds(max(verdicts.ids)))
             for thread in self.threads:
@@ -132,7 +134,12 @@ class Listen(LetterHandler):
         claimed = claim(thread.handler, "cdc", thread.room, ids=list(ids))
         claimed.recorded = ids
         if claimed.messages:
-            transaction.on_commit(lambda: thread.submit(claimed))
+            self.unheard.claims.append(claimed)
+            transaction.on_commit(lambda: self._hear(thread, claimed))
+
+    def _hear(self, thread: DeliveryThread, claimed: Claim) -> None:
+        self.unheard.claims.remove(claimed)
+        thread.submit(claimed)
 
     def each_second(self, now: datetime) -> None:
         """Not with each batch: all listeners and relays share the channels' rows, and would wait for each other."""

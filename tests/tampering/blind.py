@@ -86,8 +86,7 @@ BLIND = {
     ),
     "outbox.IdempotencyKey": "token=+1 token=-1",
     "outbox.DeliveryAttempt": (
-        "finished_at=null gone number=+1 number=-1 outcome=ambiguous outcome=empty outcome=permanent outcome=sent "
-        "outcome=transient"
+        "gone number=+1 number=-1 outcome=ambiguous outcome=empty outcome=permanent outcome=sent outcome=transient"
     ),
     "outbox.ReplayBatch": (
         "automatic=True canary=+1 canary=-1 gone? hold_until=now hold_until=null lease_until=now pinned_at=now "

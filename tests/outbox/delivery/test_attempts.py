@@ -10,7 +10,7 @@ from config.database.clock import database_now
 from outbox.delivery.candidates import read_messages
 from outbox.delivery.claim import claim
 from outbox.delivery.overdue import rescue
-from outbox.delivery.settle import close_attempts, open_attempts
+from outbox.delivery.settle import close_attempts
 from outbox.messages import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
 from tests.outbox.scripted import PERMANENT, TRANSIENT, message, promise
@@ -36,7 +36,10 @@ def test_an_attempt_is_closed_once(memory, go):
 def test_an_open_attempt_of_an_earlier_lease_says_nothing_about_this_one(memory):
     pk = promise()
     found = claim(memory, "poll", 1)
-    open_attempts(found.messages, "memory", uuid4(), "poll", found.now)
+    DeliveryAttempt.objects.create(
+        message_id=pk, channel="memory", number=1, lease_token=uuid4(), path="poll", worker="w",
+        started_at=found.now,
+    )  # fmt: skip
     OutboxMessage.objects.update(lease_until=found.now)
     assert rescue(found.now) == 1
     assert (message(pk).state, message(pk).attempts, message(pk).times_uncertain) == ("pending", 0, 0)

@@ -1,5 +1,6 @@
 """Plans: with tens of thousands of sent messages, work costs what is unfinished, and nothing is sorted."""
 
+import threading
 import uuid
 from datetime import timedelta
 
@@ -12,8 +13,8 @@ from config.database.queries import forced
 from config.database.upsert import uuid_text
 from config.fields import uuid7
 from outbox.delivery import settle
-from outbox.delivery.candidates import DUE, lower_bound
-from outbox.delivery.claim import CLAIM, PUT_OFF
+from outbox.delivery.candidates import DUE, lower_bound, read_messages
+from outbox.delivery.claim import CLAIM, PUT_OFF, Claim
 from outbox.messages.models import first_unfinished_day
 from outbox.models import DeliveryAttempt, OutboxMessage
 from outbox.picture import Numbers
@@ -177,9 +178,10 @@ def test_messages_are_rewritten_by_look_up(full):
 
 def test_attempts_are_closed_by_look_up(full):
     now = database_now()
-    opened = settle.open_attempts(
-        [type("M", (), {"id": pk, "attempts": 1}) for pk in full[:50]], "memory", uuid.uuid4(), "poll", now
-    )
+    found = Claim("memory", "poll", now)
+    OutboxMessage.objects.among(full[:50]).update(state="processing", lease_token=found.token, lease_until=now)
+    found.messages = read_messages(OutboxMessage.objects.among(full[:50]))
+    opened = settle.open_attempts(found, found.messages, now, threading.Event())
     text = plan_of(settle.CLOSE, [(name, "sent", "", "") for name in opened.values()], {"finished_at": now})
     assert "Seq Scan on outbox_deliveryattempt" not in text or DeliveryAttempt.objects.count() < 1000
     assert DeliveryAttempt.objects.filter(outcome="sent").count() == 50

@@ -6,7 +6,7 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from config.database.clock import database_now
 from config.fields import uuid7, uuid7_milliseconds
@@ -17,6 +17,8 @@ from outbox.delivery.claim import claim
 from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
 from outbox.workers.listen import DeliveryThread, Listen
+from tests.crash.wire import wait_for
+from tests.lost_sessions import lost_answer
 from tests.outbox.race import race
 from tests.outbox.scripted import TRANSIENT, Scripted, message, promise, states
 
@@ -238,3 +240,21 @@ def test_two_listeners_and_a_poller_send_once(listen):
     race(lambda: hear(listener, batch(*map(hint, pks))), lambda: hear(listener, batch(*map(hint, reversed(pks)))))
     finish(listener)
     assert sorted(memory.accepted) == sorted(pks)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_session_that_ends_at_the_batchs_commit_strands_nothing(listen, committed):
+    """Whoever runs the batch again finds what its first commit has claimed."""
+    memory = Scripted()
+    listener = listen(memory)
+    pk = promise()
+    with lost_answer(committed=committed), pytest.raises(OperationalError):
+        hear(listener, batch(hint(pk)))
+
+    def heard():
+        hear(listener, batch(hint(pk)))
+        return message(pk).lease_until or memory.accepted
+
+    wait_for(heard, 30, "the session that is gone to let go of the message")
+    finish(listener)
+    assert (memory.accepted, message(pk).attempts) == ([pk], 1)
