@@ -97,7 +97,8 @@ class Decider:
         if not fresh:
             if lane.waits_for(offset):
                 lane.waits += 1
-                out.rows.append((decoded, self.row_of(decoded, lane.day)))
+                # Under the newest day: what came before it may be drained, and the lane read from a later day on, before it.
+                out.rows.append((decoded, self.row_of(decoded, lane.newest)))
             return
         self._decide_new(part, lane, decoded, now, out)
 
@@ -134,9 +135,9 @@ class Decider:
         return self.output is None or self.output.has_room(now)
 
     def _buffer(self, part: OwnedPartition, lane: LaneState, decoded: Decoded, now: int, out: Decisions) -> None:
-        lane.buffer(decoded.record.offset, day_of(now))
+        day = lane.buffer(decoded.record.offset, day_of(now))
         lane.waits += 1
-        out.rows.append((decoded, self.row_of(decoded, day_of(now))))
+        out.rows.append((decoded, self.row_of(decoded, day)))
         part.totals["buffered"] += 1
 
     def _belongs_elsewhere(self, part: OwnedPartition, lane: LaneState, decoded: Decoded, out: Decisions) -> bool:

@@ -235,7 +235,7 @@ class Drain:
             rest = None if rest is None else rest - len(page)
             counting = rest is not None and rest > ROWS and key not in self._counted
             limit = COUNT if counting else ROWS
-            asked = LaneRange(part.number, lane.customer, part.topic_id, after, upto, lane.day, limit)
+            asked = LaneRange(part.number, lane.customer, part.topic_id, after, upto, lane.day, limit, lane.newest)
             self.asked[key] = asked, rest if counting or rest is None else min(ROWS, rest)
             self._wanted.append(asked)
 

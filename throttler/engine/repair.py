@@ -299,7 +299,8 @@ class Repairs:
                 log.error("overflow_rows_lost", customer=key[1], partition=key[0], found=had, expected=expected)
                 # Rows on their way to the store are no suspects.
                 upto, backlog = part.readable_upto(lane), lane.backlog - lane.waits
-                asked = LaneRange(part.number, lane.customer, part.topic_id, lane.drained, upto, lane.day, backlog)
+                place = part.number, lane.customer, part.topic_id
+                asked = LaneRange(*place, lane.drained, upto, lane.day, backlog, lane.newest)
                 self._asked[key] = asked
                 suspects.append(Suspect(asked, backlog, bool(lane.misplaced), part.epoch))
         if suspects:

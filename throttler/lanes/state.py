@@ -15,11 +15,12 @@ from throttler.limits.limiter import LimiterState, from_plain, to_plain
 class LaneState:
     """What the owner of a partition remembers of one customer in it; offsets are those of the input.
 
-    `waits` counts the rows of the backlog that the store does not have yet: the drain stays below them.
+    `waits` counts the rows of the backlog that the store does not have yet: the drain stays below them. Pages are read
+    from `day` on, so no row may have an earlier day than one before it: a clock that went back over midnight gives none.
     """
 
     __slots__ = (
-        "backlog", "changed", "customer", "day", "drained", "first", "limiter", "misplaced", "seen", "waits",
+        "backlog", "changed", "customer", "day", "drained", "first", "limiter", "misplaced", "newest", "seen", "waits",
     )  # fmt: skip
 
     def __init__(self, customer: str) -> None:
@@ -28,6 +29,7 @@ class LaneState:
         self.first = self.backlog = self.waits = 0
         self.drained = self.seen = -1
         self.day: date | None = None  # of the oldest row
+        self.newest: date | None = None  # the day of the newest row
         self.changed = False  # the transaction in hand has to log it
         self.misplaced: bool | None = None  # whether the customer belongs to another partition; None: not looked at
 
@@ -35,12 +37,17 @@ class LaneState:
         """Whether a record that was decided before is one of the backlog: it is stored again, which changes nothing."""
         return self.backlog > 0 and self.drained < offset <= self.seen
 
-    def buffer(self, offset: int, day: date) -> None:
-        """A new message joins the backlog. Rows that an aborted attempt left lie below `first` and are never read."""
+    def buffer(self, offset: int, today: date) -> date:
+        """A new message joins the backlog; returns the day of its row.
+
+        Rows that an aborted attempt left lie below `first` and are never read.
+        """
         if not self.backlog:
-            self.first, self.drained, self.day = offset, offset - 1, day
+            self.first, self.drained, self.day = offset, offset - 1, today
+        self.newest = max(today, self.day or today, self.newest or today)
         self.backlog += 1
         self.seen = offset
+        return self.newest
 
     def leave(self, offset: int) -> None:
         """The oldest message has left, expired, or been given up."""
@@ -51,7 +58,7 @@ class LaneState:
         """So many of those that wait do so no more, wherever they stood."""
         self.backlog -= count
         if not self.backlog:
-            self.drained, self.day = self.seen, None
+            self.drained, self.day, self.newest = self.seen, None, None
 
 
 # -- The compacted changelog: one record a lane, and one a partition under a key that no customer can have ----
@@ -71,6 +78,7 @@ class LaneRecord(msgspec.Struct):
     day: date | None
     tat: list[int]
     quota: list[list[int]]
+    newest: date | None = None  # None: of a lane without a backlog, or written by an earlier release
 
 
 class PartitionRecord(msgspec.Struct):
@@ -100,7 +108,9 @@ def lane_bytes(lane: LaneState, epoch: int, topic_id: str) -> bytes:
     """The record of a lane."""
     tat, quota = to_plain(lane.limiter)
     return _encoder.encode(
-        LaneRecord(epoch, topic_id, lane.first, lane.drained, lane.seen, lane.backlog, lane.day, tat, quota)
+        LaneRecord(
+            epoch, topic_id, lane.first, lane.drained, lane.seen, lane.backlog, lane.day, tat, quota, lane.newest
+        )
     )
 
 
@@ -113,7 +123,7 @@ def lane_of(customer: str, record: LaneRecord) -> LaneState:
     """The lane a record describes; every row of its backlog is in the store."""
     lane = LaneState(customer)
     lane.first, lane.drained, lane.seen = record.first, record.drained, record.seen
-    lane.backlog, lane.day = record.backlog, record.day
+    lane.backlog, lane.day, lane.newest = record.backlog, record.day, record.newest or record.day
     lane.limiter = from_plain(record.tat, record.quota)
     return lane
 

@@ -196,8 +196,8 @@ def level_of(place: CassandraPlace) -> int:
 
 
 def days_of(lane: LaneRange) -> list[date]:
-    """From the lane's day to tomorrow, by the clock of whoever stored it."""
-    last = max(datetime.now(UTC).date() + DAY, lane.day)
+    """From the lane's day to tomorrow, by the clock of whoever stored it, or to its newest row's."""
+    last = max(datetime.now(UTC).date() + DAY, lane.newest or lane.day)
     return [lane.day + DAY * number for number in range((last - lane.day).days + 1)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 LaneRows = dict[tuple[int, str], list["OverflowRow"]]
@@ -32,7 +32,10 @@ class OverflowRow:
 
 @dataclass(frozen=True, slots=True)
 class LaneRange:
-    """Rows of a lane in (drained, upto], stored under `day` or later; at most `limit`, oldest first."""
+    """Rows of a lane in (drained, upto], stored under `day` or later; at most `limit`, oldest first.
+
+    `newest`: the last day that any was stored under, where it is known: later than tomorrow once a clock was ahead.
+    """
 
     partition: int
     customer_id: str
@@ -41,6 +44,7 @@ class LaneRange:
     upto: int
     day: date
     limit: int
+    newest: date | None = None
 
 
 class OverflowStore(ABC):
@@ -93,8 +97,7 @@ class OverflowStore(ABC):
             match = next((row for row in rows if row.notification_id == notification_id), None)
             if match or len(rows) < lane.limit:
                 return match
-            after = rows[-1].offset
-            lane = LaneRange(lane.partition, lane.customer_id, lane.topic_id, after, lane.upto, lane.day, lane.limit)
+            lane = replace(lane, drained=rows[-1].offset)
         return None
 
 

@@ -27,8 +27,12 @@ class ModelStore(DjangoStore):
         self.world = world
 
     def counts(self, lanes):
-        rows = self.world.rows
-        return [sum(name == lane.customer_id and lane.drained < at <= lane.upto for name, at in rows) for lane in lanes]
+        return [len(set(self._offsets(lane))) for lane in lanes]
+
+    def _offsets(self, lane):
+        for name, offset, day in self.world.rows:
+            if name == lane.customer_id and lane.drained < offset <= lane.upto and day >= lane.day:
+                yield offset
 
 
 class Mirrored(World):

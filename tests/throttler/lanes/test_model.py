@@ -5,6 +5,7 @@ import pytest
 from tests.throttler.lanes.world import TERMS, faults, run
 from throttler.engine.admission import Decider
 from throttler.engine.partition import OwnedPartition
+from throttler.lanes import state
 from throttler.lanes.state import LaneState
 from throttler.limits.limiter import take_one
 
@@ -18,11 +19,22 @@ def test_every_message_leaves_once_and_in_order(start):
     assert not wrong
 
 
-def buffer_from_the_start(self, offset, day):
-    if not self.backlog:
-        self.first, self.day = offset, day  # drained stays where it was: an aborted attempt's rows come, too
-    self.backlog += 1
-    self.seen = offset
+def buffer_from_the_start(self, offset, today):
+    drained = self.drained
+    day = BUFFER(self, offset, today)
+    self.drained = drained if self.backlog == 1 else self.drained  # an aborted attempt's rows come, too
+    return day
+
+
+def buffer_by_the_clock(self, offset, today):
+    BUFFER(self, offset, today)
+    return today
+
+
+def log_no_newest_day(customer, record):
+    lane = LANE_OF(customer, record)
+    lane.newest = lane.day
+    return lane
 
 
 def decide_again(self, part, decoded, now, out):
@@ -40,6 +52,7 @@ def live_beside_a_backlog(self, part, lane, decoded, now, out):
 
 
 DECIDE, DECIDE_NEW = Decider.decide, Decider._decide_new
+BUFFER, LANE_OF = LaneState.buffer, state.lane_of
 LEFT_OUT = {
     "what is below decided is skipped": (Decider, "decide", decide_again),
     "drained begins at first - 1": (LaneState, "buffer", buffer_from_the_start),
@@ -47,6 +60,8 @@ LEFT_OUT = {
     "with a backlog nothing goes live": (Decider, "_decide_new", live_beside_a_backlog),
     "the committed offset waits for the store": (OwnedPartition, "position", property(lambda self: self.decided)),
     "what waits is stored again": (LaneState, "waits_for", lambda self, offset: False),
+    "days of a lane never fall": (LaneState, "buffer", buffer_by_the_clock),
+    "the next owner knows the newest day": (state, "lane_of", log_no_newest_day),
 }
 
 

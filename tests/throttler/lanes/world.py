@@ -13,7 +13,7 @@ from throttler.engine.partition import OwnedPartition, Unstored
 from throttler.lanes import state
 from throttler.limits.limiter import recovered
 from throttler.limits.rate import parse_rates
-from throttler.overflow.store import OverflowRow
+from throttler.overflow.store import OverflowRow, each_offset_once
 
 RATES = parse_rates("2/s", 2)
 TERMS = CustomerTerms(RATES, None, 1, 0, False)
@@ -30,7 +30,7 @@ class World:
     """One partition. `output` and `log` are what committed transactions left; `rows` is the store, orphans included."""
 
     def __init__(self, seed: int, customers: str = "ab") -> None:
-        self.random, self.now = Random(seed), 1_000 * DAY_US
+        self.random, self.now = Random(seed), 1_000 * DAY_US  # midnight
         self.customers, self.inputs = customers, []
         self.output, self.log, self.rows = [], {}, {}
         self.committed, self.store_up = 0, True
@@ -85,7 +85,7 @@ class World:
     def store(self) -> None:
         if self.store_up and self.waiting:
             number, rows = self.waiting.pop(0)
-            self.rows.update({(row.customer_id, row.offset): row for row in rows})
+            self.rows.update({(row.customer_id, row.offset, row.day): row for row in rows})
             self.part.stored(number)
 
     def drain(self, out: Decisions) -> list[int]:
@@ -99,8 +99,8 @@ class World:
         return [row.offset for _part, row in out.drained]
 
     def answer(self, asked) -> None:
-        found = [self.rows[at] for at in sorted(self.rows) if at[0] == asked.customer_id]
-        rows = [row for row in found if asked.drained < row.offset <= asked.upto]
+        found = (self.rows[at] for at in sorted(self.rows) if at[0] == asked.customer_id and at[2] >= asked.day)
+        rows = [row for row in each_offset_once(found) if asked.drained < row.offset <= asked.upto]
         lane = self.part.lanes.get(asked.customer_id)
         assert not lane or not lane.backlog or len(rows) <= lane.backlog, "an aborted attempt's rows are among them"
         self.drainer.take(asked, rows[: asked.limit] if self.store_up else None, self.now)
@@ -134,13 +134,16 @@ class World:
 
 
 def run(seed: int) -> World:
-    """A random schedule: traffic, time, store outages, kills; then everything settles."""
+    """A random schedule around midnight: traffic, time, store outages, kills, another clock; then everything settles."""
     world = World(seed)
     for _ in range(world.random.randint(5, 25)):
         world.arrive(world.random.choice([0, 1, 3, 8]))
         world.now += world.random.choice([0, 50_000, 600_000, 3_000_000])
         world.store_up = world.random.random() < 0.7
-        world.turn(world.random.choice(["committed", "committed", "killed"]))
+        fate = world.random.choice(["committed", "committed", "killed"])
+        world.turn(fate)
+        if fate == "killed":  # the next owner begins with the time that the database has then
+            world.now += world.random.choice([0, 0, -6_000_000, 6_000_000])
     world.settle()
     return world
 

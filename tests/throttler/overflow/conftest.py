@@ -28,8 +28,10 @@ def row(offset, customer="c1", **more):
     return OverflowRow(**{**told, **more})
 
 
-def lane(customer="c1", drained=-1, upto=LAST_OFFSET, limit=100, day=TODAY - DAY, partition=0, topic=TOPIC):
-    return LaneRange(partition, customer, topic, drained, upto, day, limit)
+def lane(
+    customer="c1", drained=-1, upto=LAST_OFFSET, limit=100, day=TODAY - DAY, partition=0, topic=TOPIC, newest=None
+):  # fmt: skip
+    return LaneRange(partition, customer, topic, drained, upto, day, limit, newest)
 
 
 def offsets(found, customer="c1", partition=0):

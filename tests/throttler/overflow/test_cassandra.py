@@ -7,7 +7,7 @@ import pytest
 from django.db import DataError, OperationalError, ProgrammingError
 
 from config.database.transactions import Remedy, remedy_for
-from tests.throttler.overflow.conftest import lane, offsets, row
+from tests.throttler.overflow.conftest import DAY, TODAY, lane, offsets, row
 
 
 def test_a_server_that_is_away_is_waited_for_and_found_when_it_is_there(behind, gate):
@@ -95,3 +95,12 @@ def test_rows_of_one_lane_that_are_larger_than_a_request_may_be_are_stored_and_r
     cassandra.store([row(offset, payload=b"x" * 300_000) for offset in range(60)])
     found = cassandra.read([lane()])[0, "c1"]
     assert [len(one.payload) for one in found] == [300_000] * 60
+
+
+def test_rows_of_days_beyond_tomorrow_are_read(cassandra):
+    """As a database stored them whose clock was ahead, or as a host reads them whose clock is behind."""
+    ahead = TODAY + 5 * DAY
+    cassandra.store([row(1), row(2, day=ahead)])
+    found = lane(newest=ahead)
+    assert offsets(cassandra.read([found])) == [1, 2]
+    assert cassandra.count(found) == 2

@@ -1,0 +1,88 @@
+"""The database's clock goes back over midnight, or was ahead: no row of a lane has a day below one before it."""
+
+from datetime import UTC, date, datetime, time, timedelta
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from config.database.clock import database_now
+from outbox.letters.models import DeadLetter
+from tests.throttler.overflow.conftest import DAY, TODAY
+from tests.throttler.worker.conftest import ids_in, ids_of, notification
+from throttler.customers.models import Customer
+from throttler.engine.transaction import OUTPUT
+from throttler.lanes.state import LaneState, lane_bytes, lane_of, lane_record_from
+from throttler.models import OverflowMessage
+from throttler.verify import checks
+from throttler.worker import start
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TWO_DAYS = 172_800
+
+
+@pytest.fixture
+def at(monkeypatch):
+    """The next throttler begins with this time of the database; None: the true one."""
+
+    def begin(moment):
+        monkeypatch.setattr(start, "database_now", database_now if moment is None else lambda: moment)
+
+    return begin
+
+
+def midnight():
+    return datetime.combine(datetime.now(UTC).date() + DAY, time(), UTC)
+
+
+def test_who_takes_over_before_midnight_stores_under_the_day_after_it(send, run, customer, at):
+    customer("held", "0/s", ttl_seconds=TWO_DAYS)
+    values = [notification("held") for _ in range(9)]
+    for some, moment in ((values[:3], -90), (values[3:6], 1), (values[6:], -90)):
+        at(midnight() + timedelta(seconds=moment))
+        send(*some)
+        run()
+    days = list(OverflowMessage.objects.order_by("offset").values_list("day", flat=True))
+    assert days == [TODAY] * 3 + [TODAY + DAY] * 6
+    assert all(check.ok for check in checks())
+    Customer.objects.update(rates="1000/s")
+    at(None)
+    with capture_logs() as lines:
+        run()
+    assert ids_in(OUTPUT) == {"held": ids_of(values)}
+    assert OverflowMessage.objects.count() == 9
+    assert not DeadLetter.objects.exists()
+    assert not [line for line in lines if line["event"] == "overflow_rows_lost"]
+
+
+def test_a_lane_that_was_empty_begins_with_the_day_of_the_clock(send, run, customer, at):
+    customer("held", "0/s", ttl_seconds=TWO_DAYS)
+    values = [notification("held") for _ in range(2)]
+    for value, moment in zip(values, (midnight(), None), strict=True):
+        Customer.objects.update(rates="0/s")
+        at(moment)
+        send(value)
+        run()
+        Customer.objects.update(rates="1000/s")
+        run()
+    assert ids_in(OUTPUT) == {"held": ids_of(values)}
+    assert list(OverflowMessage.objects.order_by("offset").values_list("day", flat=True)) == [TODAY + DAY, TODAY]
+
+
+def test_days_of_a_lane_never_fall():
+    found, new_year = LaneState("a"), date(2027, 1, 1)
+    days = [found.buffer(offset, day) for offset, day in enumerate((date(2026, 12, 31), new_year, date(2026, 12, 30)))]
+    assert days == [date(2026, 12, 31), new_year, new_year]
+    found.leave(0)
+    found.day = new_year  # as the drain says of the next row
+    again = lane_of("a", lane_record_from(lane_bytes(found, 1, "t")))
+    assert again.buffer(3, date(2026, 12, 31)) == new_year
+
+
+def test_a_lane_that_an_earlier_release_logged_begins_with_the_day_of_its_oldest_row():
+    found = LaneState("a")
+    found.buffer(0, TODAY)
+    logged = msgspec.json.decode(lane_bytes(found, 1, "t"))
+    del logged["newest"]
+    again = lane_of("a", lane_record_from(msgspec.json.encode(logged)))
+    assert (again.newest, again.buffer(1, TODAY - DAY)) == (TODAY, TODAY)
