@@ -67,16 +67,21 @@ def _insert(asked: Asked, now: datetime) -> int | None:
     rows = IdempotencyKey.objects.filter(scope=asked.scope, key=asked.key)
     if written_elsewhere(f"{asked.scope}\n{asked.key}", rows):
         raise Problem("in_progress", retry_after=RETRY_IN_PROGRESS)
-    return insert_key(asked, now)
+    return insert_key(asked, now, new_token())
 
 
-def insert_key(asked: Asked, now: datetime) -> int | None:
-    """The row of a key that nobody has used, None of one that is known. Waits for a transaction that has it in hand.
+def new_token() -> int:
+    """By which whoever wrote a key knows it again."""
+    return secrets.randbits(62) + 1
+
+
+def insert_key(asked: Asked, now: datetime, token: int) -> int | None:
+    """The row of a key that nobody else has used, None of one that is known. Waits for a transaction that has it in hand.
 
     Not an upsert of ours: on MariaDB and MySQL that is INSERT … SELECT, which holds the lock of the next number while
     it waits for the key. Who has the key and publishes needs a number, too, and MariaDB sees no deadlock in it.
     """
-    ours = {"payload_hash": asked.payload_hash, "token": secrets.randbits(62) + 1}
+    ours = {"payload_hash": asked.payload_hash, "token": token}
     row = IdempotencyKey(scope=asked.scope, key=asked.key, created_at=now, **ours)
     IdempotencyKey.objects.bulk_create([row], ignore_conflicts=True)
     return IdempotencyKey.objects.filter(scope=asked.scope, key=asked.key, **ours).values_list("pk", flat=True).first()
@@ -94,17 +99,20 @@ def first_answer(asked: Asked) -> Answer:
 
 # -- Keyed deeds outside the database: claim the key, act without a transaction, settle with the answer ------
 # A process that dies in between leaves the key in progress; after a minute the same request takes it over and does
-# the deed again, which therefore must repeat what it did: the same ids, the same bytes.
+# the deed again, which therefore must repeat what it did: the same ids, the same bytes. One that lived, and waited so
+# long between claim and deed, looks once more and leaves the deed to who took over.
 Result = TypeVar("Result")
 TAKEN_OVER_AFTER = timedelta(seconds=60)
-MOST_RERUNS = 20
+YOUNG = timedelta(seconds=15)  # of a claim with which a deed may begin
+MOST_RERUNS, MOST_LOST = 20, 3
 
 
 @dataclass(frozen=True)
 class KeyClaim:
-    """The key is ours since `since`: only who holds that moment settles it."""
+    """The key is ours since `since`: only who holds that moment, with this token, settles it."""
 
     row_id: int
+    token: int
     since: datetime
 
 
@@ -113,9 +121,11 @@ def once_outside(asked: Asked, deed: Callable[[], Answer]) -> Answer:
 
     Raises Problem: `in_progress` while another request does it, `key_reused` for another body.
     """
-    claimed = _stand(lambda: _claim(asked))
-    if isinstance(claimed, Answer):
-        return claimed
+    token = new_token()  # of all attempts: one whose commit went unanswered finds its own row
+    claim = _stand(lambda: _claim(asked, token))
+    if isinstance(claim, Answer):
+        return claim
+    claimed = _stand(lambda: _renewed(claim))
     try:
         answer = deed()
     except BaseException:
@@ -126,27 +136,42 @@ def once_outside(asked: Asked, deed: Callable[[], Answer]) -> Answer:
     return answer if settled else first_answer(asked)
 
 
-def _claim(asked: Asked) -> KeyClaim | Answer:
+def _claim(asked: Asked, token: int) -> KeyClaim | Answer:
     now = database_now()
     with transaction.atomic():
-        inserted = insert_key(asked, now)
-    if inserted is not None:
-        return KeyClaim(inserted, now)
+        insert_key(asked, now, token)
     row = IdempotencyKey.objects.get(scope=asked.scope, key=asked.key)
     if row.payload_hash != asked.payload_hash or row.status_code is not None:
         return first_answer(asked)
-    seen = KeyClaim(row.pk, row.created_at)
+    seen = KeyClaim(row.pk, row.token, row.created_at)
+    if row.token == token:
+        return seen
     # Two that take over see the same moment: the one whose update counts has it.
-    if row.created_at > now - TAKEN_OVER_AFTER or not _in_progress(seen).update(created_at=now):
-        raise Problem("in_progress", retry_after=RETRY_IN_PROGRESS)
-    return KeyClaim(row.pk, now)
+    if row.created_at > now - TAKEN_OVER_AFTER or not _in_progress(seen).update(token=token, created_at=now):
+        raise _elsewhere()
+    return KeyClaim(row.pk, token, now)
+
+
+def _renewed(claim: KeyClaim) -> KeyClaim:
+    """The claim, no older than a part of its minute: writing it may have waited for a lock."""
+    while (now := database_now()) > claim.since + YOUNG:
+        _in_progress(claim).update(created_at=now)
+        ours = IdempotencyKey.objects.filter(pk=claim.row_id, status_code=None, token=claim.token).first()
+        if ours is None:
+            raise _elsewhere()
+        claim = KeyClaim(ours.pk, ours.token, ours.created_at)
+    return claim
+
+
+def _elsewhere() -> Problem:
+    return Problem("in_progress", retry_after=RETRY_IN_PROGRESS)
 
 
 def _in_progress(claim: KeyClaim) -> QuerySet[IdempotencyKey]:
-    return IdempotencyKey.objects.filter(pk=claim.row_id, status_code=None, created_at=claim.since)
+    return IdempotencyKey.objects.filter(pk=claim.row_id, status_code=None, token=claim.token, created_at=claim.since)
 
 
 def _stand(unit: Callable[[], Result]) -> Result:
-    return until_it_stands(
-        unit, "keyed_deeds", lambda failures, remedy: remedy is Remedy.RERUN and failures < MOST_RERUNS
-    )
+    """A caller waits: of a server that is away only a lost answer is made good."""
+    most = {Remedy.RERUN: MOST_RERUNS, Remedy.WAIT: MOST_LOST}
+    return until_it_stands(unit, "keyed_deeds", lambda failures, remedy: failures < most[remedy])

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError, connection
 from django.db.models import F
 
 from config.database.clock import database_now
 from config.kafka import Failed, Sent
 from notifications.api.tokens import issue
+from outbox.api import idempotency
+from outbox.api.problems import Answer
 from outbox.models import IdempotencyKey
 from tests.notifications.conftest import ME, PATIENCE, Caller, problem, race
 from throttler import api
@@ -169,3 +173,97 @@ def test_the_forecast_comes_from_the_mirror(sender):
     LaneOwner.objects.update(updated_at=now - timedelta(seconds=11))
     expected = {"backlog": None, "eta_seconds": None, "would_expire": None}
     assert sender.post(PATH, BODY).json().items() >= expected.items()
+
+
+# -- What waits between the claim of a key and its deed -------------------------------------------------------
+class SlowClaim:
+    """The claim of the key is written a minute after it was begun, as behind a lock; then `meanwhile` happens."""
+
+    def __init__(self, monkeypatch, meanwhile=lambda: None):
+        self.asked, self.meanwhile = 0, meanwhile
+        monkeypatch.setattr(idempotency, "database_now", self.now)
+
+    def now(self):
+        self.asked += 1
+        if self.asked == 1:
+            return database_now() - timedelta(seconds=61)
+        if self.asked == 2:
+            self.meanwhile()
+        return database_now()
+
+
+def test_who_waits_longer_than_its_claim_holds_leaves_the_deed_to_who_took_over(sender, topic, monkeypatch):
+    answers = []
+    SlowClaim(monkeypatch, lambda: answers.append(sender.post(PATH, BODY, key="k")))
+    late = sender.post(PATH, BODY, key="k")
+    assert answers[0].status_code == 202
+    problem(late, 409, "in_progress")
+    assert len(topic.records) == 2
+    assert sender.post(PATH, BODY, key="k").content == answers[0].content
+
+
+def test_who_waits_longer_than_its_claim_holds_goes_on_where_nobody_took_over(sender, topic, monkeypatch):
+    SlowClaim(monkeypatch)
+    topic.before = lambda: problem(sender.post(PATH, BODY, key="k"), 409, "in_progress")
+    assert sender.post(PATH, BODY, key="k").status_code == 202
+    assert len(topic.records) == 2
+
+
+def test_between_claim_and_deed_nothing_is_read(sender, topic, monkeypatch):
+    """A lock on a table that the forecast reads may outlast the claim."""
+    asked = []
+    monkeypatch.setattr(api, "expected", lambda *args: asked.append("forecast") or {})
+    monkeypatch.setattr(api, "once_outside", lambda *args: asked.append("claim") or Answer(202, "{}"))
+    assert sender.post(PATH, BODY, key="k").status_code == 202
+    assert asked == ["forecast", "claim"]
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_a_claim_or_an_answer_whose_commit_goes_unanswered_is_found_again(sender, topic, monkeypatch, number):
+    """The session breaks behind the commit that writes the key, or that writes its answer."""
+    sent = sender.post(PATH, BODY, key="before")
+    with unanswered(IdempotencyKey._meta.db_table, number) as broken:
+        first = sender.post(PATH, BODY, key="k")
+    assert broken
+    assert (sent.status_code, first.status_code) == (202, 202)
+    assert len(topic.records) == 4
+    assert sender.post(PATH, BODY, key="k").content == first.content
+
+
+def test_a_claim_that_is_renewed_without_an_answer_is_found_again(sender, topic, monkeypatch):
+    SlowClaim(monkeypatch)
+    with unanswered(IdempotencyKey._meta.db_table, 1) as broken:
+        assert sender.post(PATH, BODY, key="k").status_code == 202
+    assert broken
+    assert len(topic.records) == 2
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_a_take_over_whose_commit_goes_unanswered_is_found_again(sender, topic, number):
+    sender.post(PATH, BODY, key="k")
+    dead_for(61)
+    with unanswered(IdempotencyKey._meta.db_table, 1 + number) as broken:
+        assert sender.post(PATH, BODY, key="k").status_code == 202
+    assert broken
+    assert len(topic.records) == 4
+
+
+@contextmanager
+def unanswered(table, number):
+    """Behind the commit of this thread's write of that number to `table` the answer does not come; yields what has broken."""
+    writes, broken = [], []
+
+    def statement(execute, sql, params, many, context):
+        result = execute(sql, params, many, context)
+        if sql.startswith(("INSERT", "UPDATE")) and table in sql:
+            writes.append(sql)
+            if len(writes) == number + 1:
+                connection.on_commit(lose) if connection.in_atomic_block else lose()
+        return result
+
+    def lose():
+        broken.append(True)
+        raise OperationalError(2013, "Lost connection to server during query")
+
+    with connection.execute_wrapper(statement):
+        yield broken
