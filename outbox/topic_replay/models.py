@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -20,13 +21,14 @@ class TopicReplayQuerySet(ClaimQuerySet["TopicReplay"]):
     def unfinished(self) -> TopicReplayQuerySet:
         return self.filter(state__in=(TopicReplay.State.PENDING, TopicReplay.State.RUNNING))
 
-    def next_in_line(self, now: datetime) -> TopicReplayQuerySet:
-        """Unfinished ones that no worker holds, the oldest first."""
-        return self.unfinished().free(now).order_by("pk")
+    def next_in_line(self, now: datetime, ours: Collection[uuid.UUID] = ()) -> TopicReplayQuerySet:
+        """Unfinished ones that no other worker holds, the oldest first; `ours` are tokens of the one that asks."""
+        rows = self.unfinished()
+        return (rows.free(now) | rows.filter(lease_token__in=ours)).order_by("pk")
 
-    def begin(self, pk: int, token: uuid.UUID, now: datetime) -> int:
+    def begin(self, pk: int, token: uuid.UUID, now: datetime, ours: Collection[uuid.UUID] = ()) -> int:
         """Lease a replay, to begin it or to continue where the last worker stopped; 0 when another one was faster."""
-        free = self.next_in_line(now).filter(pk=pk)
+        free = self.next_in_line(now, ours).filter(pk=pk)
         return free.update(state=TopicReplay.State.RUNNING, lease_token=token, lease_until=now + LEASE)
 
     def previewed(self) -> TopicReplayQuerySet:

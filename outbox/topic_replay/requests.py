@@ -124,7 +124,7 @@ def replay(topic: str, options: Options, stop: threading.Event, say: Say) -> Ite
     try:
         ended = carry_out(requested, token, stop, ProgressPrinter(say))
     except (Refusal, KafkaError) as error:
-        fail(requested, str(error))
+        fail(requested, token, str(error))
         raise
     requested.refresh_from_db()
     if not ended and stop.is_set():

@@ -323,10 +323,11 @@ def _finish(replay: TopicReplay, token: uuid.UUID, journal: Journal) -> bool:
     return bool(done)
 
 
-def fail(replay: TopicReplay, why: str) -> None:
-    """End a replay that cannot continue; what was applied stays."""
+def fail(replay: TopicReplay, token: uuid.UUID, why: str) -> None:
+    """End a replay that cannot continue and is still ours; what was applied stays."""
     with transaction.atomic():
-        failed = TopicReplay.objects.filter(pk=replay.pk).finish(State.FAILED, database_now(), note=why[:500])
+        mine = TopicReplay.objects.run_by(token).filter(pk=replay.pk)
+        failed = mine.finish(State.FAILED, database_now(), note=why[:500])
         if failed:
             log_committed("replay_given_up", "warning", replay=replay.pk, topic=replay.topic, error=why)
         if failed and not replay.dry_run:
@@ -365,10 +366,15 @@ AWAY = 10.0  # seconds before a replay whose broker was away is tried again
 
 
 class ReplayWorker:
-    """Leases and carries out the oldest free replay, until there is none."""
+    """Leases and carries out the oldest free replay, until there is none.
+
+    Each try has a token of its own, which keeps a writer out that an earlier one has left behind. What stands under one
+    of `tokens` is ours, whatever cut the try short: nobody waits for the end of that lease.
+    """
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop
+        self.tokens: set[uuid.UUID] = set()
 
     def run(self, *, once: bool = False, until_idle: float | None = None) -> None:
         worker.run(self.tick, self.stop, pause=lambda: PAUSE, once=once, until_idle=until_idle)
@@ -376,11 +382,13 @@ class ReplayWorker:
     def tick(self) -> int:
         """1 when a replay was worked on."""
         now = database_now()
-        replay = TopicReplay.objects.next_in_line(now).first()
+        replay = TopicReplay.objects.next_in_line(now, self.tokens).first()
         if replay is None:
+            self.tokens.clear()
             return 0
-        token = uuid.uuid4()
-        if TopicReplay.objects.begin(replay.pk, token, now):
+        token, earlier = uuid.uuid4(), frozenset(self.tokens)
+        self.tokens.add(token)
+        if TopicReplay.objects.begin(replay.pk, token, now, earlier):
             replay.refresh_from_db()
             log_committed("replay_begun", replay=replay.pk, topic=replay.topic)
             activity.hold("replay_topic", [f"replay {replay.pk}"], "records")
@@ -395,13 +403,13 @@ class ReplayWorker:
                 log.info("replay_left", replay=replay.pk, topic=replay.topic)
             mine.release(token)
         except (Refusal, DamagedBatch) as refusal:
-            fail(replay, str(refusal))
+            fail(replay, token, str(refusal))
         except KafkaError as error:
             log.warning("broker_unavailable", worker="replay_topic", error=str(error))
             mine.release(token, note=f"waits for Kafka: {error}"[:500])
             self.stop.wait(AWAY)
         except Exception as error:
             if remedy_for(error) in (Remedy.RERUN, Remedy.WAIT):
-                raise  # the database is away; the lease runs out, and it goes on from what was saved
+                raise  # the database is away; what was saved is there for the next round
             log.exception("replay_failed", replay=replay.pk)
-            fail(replay, f"{type(error).__name__}: {said(error)}")
+            fail(replay, token, f"{type(error).__name__}: {said(error)}")

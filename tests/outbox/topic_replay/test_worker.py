@@ -5,7 +5,7 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from buffer.events.models import BufferedEvent
 from buffer.ingest.handler import Ingest
@@ -17,7 +17,7 @@ from config.redelivery import Refusal
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import Watermark
 from outbox.models import TopicReplay
-from outbox.topic_replay import requests
+from outbox.topic_replay import requests, run
 from outbox.topic_replay.models import LEASE
 from outbox.topic_replay.run import ReplayWorker, carry_out
 from tests.conftest import order
@@ -129,6 +129,42 @@ def test_a_worker_whose_lease_was_taken_over_stores_nothing(orders, monkeypatch)
     monkeypatch.setattr(Ingest, "prepare", slow)
     assert not carry_out(replay, token, threading.Event())
     assert not BufferedEvent.objects.exists()
+
+
+def test_a_worker_that_fails_after_it_was_replaced_does_not_end_the_replay(orders, monkeypatch):
+    """It was frozen past its lease, and what it then finds is no news of the replay that its successor carries out."""
+    replay, successor = ask(), uuid.uuid4()
+
+    def frozen(*arguments):
+        TopicReplay.objects.update(lease_token=successor)
+        raise Refusal("the topic is gone")
+
+    monkeypatch.setattr(run, "refuse_gap", frozen)
+    work()
+    replay.refresh_from_db()
+    assert (replay.state, replay.lease_token, replay.note) == ("running", successor, "")
+    assert not OperatorAction.objects.filter(result__startswith="failed").exists()
+
+
+@pytest.mark.parametrize("behind", ["begin", "refuse_gap"])
+def test_a_worker_whose_database_goes_away_waits_for_no_lease_of_its_own(orders, monkeypatch, behind):
+    """The answer to the lease's commit is lost, or the session breaks later: the next round goes on at once."""
+    replay, lost = ask(), []
+    place = TopicReplay.objects.__class__ if behind == "begin" else run
+    original = getattr(place, behind)
+
+    def broken(*arguments):
+        done = original(*arguments)
+        if not lost:
+            lost.append(behind)
+            raise OperationalError(2013, "Lost connection to server during query")
+        return done
+
+    monkeypatch.setattr(place, behind, broken)
+    work()
+    replay.refresh_from_db()
+    assert lost
+    assert (replay.state, replay.applied, replay.lease_token) == ("done", 40, None)
 
 
 def test_a_running_consumer_and_a_replay_do_not_disturb_each_other(produce, orders, topic):
