@@ -1,4 +1,4 @@
-"""SIGKILL, real, at every boundary of a batch and at any moment inside: each letter takes effect once, and counts fit."""
+"""SIGKILL and SIGSTOP, real, at every boundary of a batch and at any moment: each letter takes effect once, and counts fit."""
 
 import os
 import random
@@ -161,6 +161,65 @@ def test_a_worker_that_is_killed_at_any_moment_does_each_letter_once(batch):
     end_well(batch)
 
 
+# -- Workers that are frozen past their lease ----------------------------------------------------------------
+# Each stands before the call, outside any transaction, with what it has read.
+FROZEN = [
+    "outbox.replay_batches.preview.pin",
+    "outbox.replay_batches.preview.judge",
+    "outbox.replay_batches.lifecycle.begin",
+    "outbox.replay_batches.run.act_on_chunk",
+    "outbox.replay_batches.run.Steps._finish",
+]
+
+
+def frozen_before(place):
+    """The id of a worker that stops before the first such call; None of one that came to its end without any."""
+
+    def body():
+        holder, _, name = place.rpartition(".")
+        owner = resolve_name(holder)
+        original = getattr(owner, name)
+
+        def wrapped(*arguments, **options):
+            setattr(owner, name, original)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return original(*arguments, **options)
+
+        setattr(owner, name, wrapped)
+        work()
+
+    pid = in_a_child(body)
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    return pid if os.WIFSTOPPED(status) else None
+
+
+def asleep_before(place, batch, meanwhile=lambda: None):
+    """The same of the first worker that comes so far; those before it bring the batch there."""
+    for _ in range(20):
+        next_life(batch)
+        ReplayBatch.objects.update(rate=None, ramp_from=None)
+        pid = frozen_before(place)
+        meanwhile()
+        if pid:
+            return pid
+    raise AssertionError(place)
+
+
+def woken(pids):
+    """They go on with what they had read, and end."""
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    for pid in pids:
+        assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_worker_that_is_frozen_past_its_lease_does_nothing_more(batch):
+    asleep = [asleep_before(place, batch) for place in FROZEN]
+    end_well(batch)
+    woken(asleep)
+    end_well(batch)
+
+
 # -- Messages that are sent again ----------------------------------------------------------------------------
 RESENT = 120
 SAID = {
@@ -206,4 +265,33 @@ def test_a_worker_that_is_killed_at_any_moment_sends_each_message_again_once(mem
     assert memory.repeats == {}
     assert len(memory.accepted) == 2 * RESENT
     assert Resend.objects.count() == counters.totals("outbox")["resent"] == RESENT
+    assert [check for check in verify.checks() if not check.ok] == []
+
+
+def test_a_worker_that_is_frozen_past_its_lease_sends_nothing_again(memory, go):
+    for number in range(RESENT):
+        promise(f"order:{number}")
+    while go(memory):
+        pass
+    batch = requests.draft("resend", MessageFilter(since="2020-01-01T00:00:00Z"), ANNA)
+    os.waitpid(in_a_child(work), 0)  # the preview
+    places = ["outbox.replay_batches.run.act_on_chunk", "outbox.replay_batches.run._count_proofs"]
+    asleep = [asleep_before(place, batch, lambda: go(memory)) for place in 2 * places]
+    for _ in range(40):
+        next_life(batch)
+        ReplayBatch.objects.update(rate=None, ramp_from=None)
+        os.waitpid(in_a_child(work), 0)
+        go(memory)
+        batch.refresh_from_db()
+        if batch.state == "done":
+            break
+        woken(asleep[:1])
+        del asleep[:1]
+    woken(asleep)
+    while go(memory):
+        pass
+    assert_counted(batch)
+    assert (batch.state, batch.verified) == ("done", RESENT)
+    said = Counter(OutboxMessage.objects.values_list("aggregate", flat=True))
+    assert said == {f"order:{number}": 2 for number in range(RESENT)}
     assert [check for check in verify.checks() if not check.ok] == []
