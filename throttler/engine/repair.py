@@ -198,7 +198,7 @@ class Rereader:
         for some in batched(letters, ROWS):
             with transaction.atomic():
                 now = database_now()
-                places = {(letter.record.partition, epoch) for letter, epoch in some}
+                places = sorted({(letter.record.partition, epoch) for letter, epoch in some})
                 gone = {place for place in places if is_superseded(*place, self.process, now)}
                 ours = [letter for letter, epoch in some if (letter.record.partition, epoch) not in gone]
                 bury(ours, topic_name(GROUP), now)

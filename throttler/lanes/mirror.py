@@ -186,11 +186,14 @@ def known_of(number: int) -> Recalled:
 def is_superseded(number: int, epoch: int, process: str, now: datetime) -> bool:
     """Whether another owner has mirrored the partition since this process had it, in generation `epoch`.
 
-    Then this process slept or lost its name, and may not speak for the partition any more.
+    Then this process slept or lost its name, and may not speak for the partition any more. If not, nobody mirrors it
+    before the caller's transaction has ended: what that says was said first, or never.
     """
+    row = LanePartition.objects.filter(pk=number)
+    row.select_for_update().first()
     named = LaneOwner.objects.filter(process=OuterRef("process")).exclude(process="")
     newer = Q(epoch__gt=epoch) | (Q(epoch=epoch) & ~Q(process=process) & Exists(named))
-    return LanePartition.objects.filter(newer, pk=number, updated_at__gte=now - SILENT).exists()
+    return row.filter(newer, updated_at__gte=now - SILENT).exists()
 
 
 def take_name(name: str, transactions: bool, now: datetime, process: str = "") -> None:

@@ -1,10 +1,12 @@
 """The mirror of a partition: whole or not at all, never by an owner of the past, never beyond what was said."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 
 import pytest
+from django.db import OperationalError, connection, transaction
 
 from config.kafka.positions import LogEnd
 from outbox.bookkeeping import counters
@@ -12,7 +14,15 @@ from outbox.bookkeeping.models import Watermark
 from tests.conftest import TOPIC_ID
 from tests.outbox.race import race
 from throttler.lanes import mirror as mirroring
-from throttler.lanes.mirror import MirrorCounts, MirrorLane, MirrorPartition, mirror, report_owner, take_name
+from throttler.lanes.mirror import (
+    MirrorCounts,
+    MirrorLane,
+    MirrorPartition,
+    is_superseded,
+    mirror,
+    report_owner,
+    take_name,
+)
 from throttler.lanes.state import LaneState
 from throttler.messages import moment_of
 from throttler.models import CustomerPeriod, Lane, LaneOwner, LanePartition
@@ -260,3 +270,28 @@ def test_of_two_owners_that_write_at_once_the_newer_one_stays():
         row = Lane.objects.get(partition=number)
         assert (row.backlog, LanePartition.objects.get(pk=number).epoch) == (3, 3)
         assert not write(found[0], NOW + SECOND)
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="it has one writer, who keeps all others out")
+@pytest.mark.django_db(transaction=True)
+def test_who_asks_whether_it_is_superseded_keeps_its_heir_out_until_it_has_spoken():
+    """It may be frozen between the question and the letter: nobody takes over in between."""
+    write(partition(process="me"))
+    with transaction.atomic():
+        assert not is_superseded(0, 2, "me", NOW)
+        with ThreadPoolExecutor(1) as heir:
+            assert heir.submit(is_locked, LanePartition.objects.filter(pk=0)).result()
+    assert write(partition(epoch=3, process="heir"))
+    with transaction.atomic():
+        assert is_superseded(0, 2, "me", NOW)
+
+
+def is_locked(rows):
+    try:
+        with transaction.atomic():
+            list(rows.select_for_update(nowait=True))
+    except OperationalError:
+        return True
+    finally:
+        connection.close()
+    return False
