@@ -3,9 +3,10 @@
 import threading
 import uuid
 from datetime import timedelta
+from pkgutil import resolve_name
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from config.database.clock import database_now
 from config.redelivery import Effect, Refusal
@@ -286,3 +287,32 @@ def test_pausing_waits_for_the_chunk_in_hand_and_no_longer(scripted):
     batch.refresh_from_db()
     assert (batch.state, len(scripted.taken)) == ("paused", taken)
     assert_counted(batch)
+
+
+@pytest.mark.parametrize("behind", ["preview.pin", "lifecycle.begin", "run._transact", "run.Steps._finish"])
+def test_a_worker_whose_commit_goes_unanswered_goes_on_before_its_lease_ends(scripted, monkeypatch, behind):
+    """The lease is its own: whoever lives does not wait for it."""
+    letters(10)
+    batch, lost = draft(), []
+    holder, _, name = f"outbox.replay_batches.{behind}".rpartition(".")
+    owner = resolve_name(holder)
+    original = getattr(owner, name)
+
+    def unanswered(*arguments):
+        done = original(*arguments)
+        if not lost:
+            lost.append(behind)
+            raise OperationalError(2013, "Lost connection to server during query")
+        return done
+
+    monkeypatch.setattr(owner, name, unanswered)
+    worker = BatchWorker(threading.Event())
+    worker.run(once=True)
+    batch.refresh_from_db()
+    confirm(batch)
+    worker.run(until_idle=1.0)
+    batch.refresh_from_db()
+    assert lost
+    assert batch.state == "done"
+    assert sorted(scripted.taken) == sorted(set(scripted.taken))
+    assert len(scripted.taken) == 10
