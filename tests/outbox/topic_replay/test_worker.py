@@ -146,6 +146,26 @@ def test_a_worker_that_fails_after_it_was_replaced_does_not_end_the_replay(order
     assert not OperatorAction.objects.filter(result__startswith="failed").exists()
 
 
+@pytest.mark.parametrize("step", ["_begin", "_finish"])
+def test_a_worker_that_is_frozen_past_its_lease_neither_begins_nor_ends_the_replay_of_its_successor(
+    orders, monkeypatch, step
+):
+    replay, token, original = ask(), uuid.uuid4(), getattr(run, step)
+    theirs = {"lease_token": uuid.uuid4(), "total": 7, "positions": {"0": 3}, "bounds": {"0": [0, 7]}}
+
+    def frozen(*arguments):
+        TopicReplay.objects.update(**theirs)
+        return original(*arguments)
+
+    assert TopicReplay.objects.begin(replay.pk, token, database_now())
+    replay.refresh_from_db()
+    monkeypatch.setattr(run, step, frozen)
+    assert not carry_out(replay, token, threading.Event())
+    replay.refresh_from_db()
+    assert replay.state == "running"
+    assert {name: getattr(replay, name) for name in theirs} == theirs
+
+
 @pytest.mark.parametrize("behind", ["begin", "refuse_gap"])
 def test_a_worker_whose_database_goes_away_waits_for_no_lease_of_its_own(orders, monkeypatch, behind):
     """The answer to the lease's commit is lost, or the session breaks later: the next round goes on at once."""
