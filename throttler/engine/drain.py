@@ -213,7 +213,7 @@ class Drain:
             spend(terms.rates, lane.limiter, now, sent)
             out.touch(part, lane)
         if page and lane.backlog:
-            lane.day = page[0].day
+            lane.reach(page[0].day)
 
     def _reason(self, row: OverflowRow, terms: CustomerTerms, now: int) -> str:
         return reason_to_expire(row.created_us, row.expires_us, terms, self.default_ttl_us, now)

@@ -44,10 +44,15 @@ class LaneState:
         """
         if not self.backlog:
             self.first, self.drained, self.day = offset, offset - 1, today
-        self.newest = max(today, self.day or today, self.newest or today)
+        self.newest = max(today, self.newest or today)
         self.backlog += 1
         self.seen = offset
         return self.newest
+
+    def reach(self, day: date) -> None:
+        """The oldest row is of this day now; it may be a later one than it was given, where that is gone."""
+        self.day = day
+        self.newest = max(day, self.newest or day)
 
     def leave(self, offset: int) -> None:
         """The oldest message has left, expired, or been given up."""

@@ -74,9 +74,18 @@ def test_days_of_a_lane_never_fall():
     days = [found.buffer(offset, day) for offset, day in enumerate((date(2026, 12, 31), new_year, date(2026, 12, 30)))]
     assert days == [date(2026, 12, 31), new_year, new_year]
     found.leave(0)
-    found.day = new_year  # as the drain says of the next row
+    found.reach(new_year)
     again = lane_of("a", lane_record_from(lane_bytes(found, 1, "t")))
     assert again.buffer(3, date(2026, 12, 31)) == new_year
+
+
+def test_a_row_that_the_store_has_moved_to_a_later_day_takes_those_behind_it_along():
+    found = LaneState("a")
+    for offset in range(2):
+        found.buffer(offset, TODAY)
+    found.reach(TODAY + DAY)
+    again = lane_of("a", lane_record_from(lane_bytes(found, 1, "t")))
+    assert (again.newest, again.buffer(2, TODAY)) == (TODAY + DAY, TODAY + DAY)
 
 
 def test_a_lane_that_an_earlier_release_logged_begins_with_the_day_of_its_oldest_row():
