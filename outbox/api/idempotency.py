@@ -153,14 +153,15 @@ def _claim(asked: Asked, token: int) -> KeyClaim | Answer:
 
 
 def _renewed(claim: KeyClaim) -> KeyClaim:
-    """The claim, no older than a part of its minute: writing it may have waited for a lock."""
-    while (now := database_now()) > claim.since + YOUNG:
-        _in_progress(claim).update(created_at=now)
+    """The claim, still ours and no older than a part of its minute: who wrote it may have waited, or slept, since."""
+    while True:
         ours = IdempotencyKey.objects.filter(pk=claim.row_id, status_code=None, token=claim.token).first()
         if ours is None:
             raise _elsewhere()
-        claim = KeyClaim(ours.pk, ours.token, ours.created_at)
-    return claim
+        claim, now = KeyClaim(ours.pk, ours.token, ours.created_at), database_now()
+        if now <= claim.since + YOUNG:
+            return claim
+        _in_progress(claim).update(created_at=now)
 
 
 def _elsewhere() -> Problem:

@@ -1,5 +1,6 @@
-"""python -m tests.processes.web POINT options …: gunicorn, killed with its parent at one point; and its callers.
+"""python -m tests.processes.web POINT DEED options …: gunicorn, to which something happens at one point; and its callers.
 
+DEED is `kill` (with its parent) or `freeze` (the process that answers, which says its number).
 POINTS are those of a keyed deed outside the database: its key is claimed, a half or all of it is in Kafka.
 """
 
@@ -21,6 +22,7 @@ from tests.processes.saboteur import after
 
 POINTS = {"claimed": "outbox.api.idempotency._claim", "produced": "config.kafka.producer.Producer.send_all"}
 HALF = "half produced"
+FROZEN = "frozen: "  # and the process
 # Plain HTTP, as behind a proxy that ends TLS.
 PLAIN = {"SECURE_SSL_REDIRECT": "0", "ALLOWED_HOSTS": "127.0.0.1"}
 
@@ -35,9 +37,9 @@ class Reply(NamedTuple):
 class Site:
     """A web server on a port of its own; `program` is what Python is to run for it."""
 
-    def __init__(self, point: str = "") -> None:
+    def __init__(self, point: str = "", deed: str = "kill") -> None:
         self.port = free_port()
-        start = ["-m", "tests.processes.web", point] if point else ["-m", "gunicorn", "config.wsgi"]
+        start = ["-m", "tests.processes.web", point, deed] if point else ["-m", "gunicorn", "config.wsgi"]
         options = ["--bind", f"127.0.0.1:{self.port}", "--workers", "1", "--threads", "4", "--no-control-socket"]
         self.program = [*start, *options]
 
@@ -72,15 +74,16 @@ def _json(text: bytes) -> dict[str, Any]:
 
 
 def main() -> None:
-    point, *options = sys.argv[1:]
+    point, named, *options = sys.argv[1:]
+    deed = {"kill": kill_server, "freeze": freeze_server}[named]
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django import setup
 
     setup()
     if point == HALF:
-        send_half(kill_server)
+        send_half(deed)
     else:
-        after(POINTS[point], kill_server)
+        after(POINTS[point], deed)
     from gunicorn.app.wsgiapp import run
 
     sys.argv = ["gunicorn", "config.wsgi", *options]
@@ -104,6 +107,11 @@ def kill_server() -> None:
     """The parent first, which would start another."""
     os.kill(os.getppid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def freeze_server() -> None:
+    print(f"{FROZEN}{os.getpid()}", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""POST /v1/transactional by a real web server that is killed in the middle of a bunch: the same request gets the same ids."""
+"""POST /v1/transactional by a real web server that is killed or frozen in the middle of a bunch: the same request gets the same ids."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,8 +18,9 @@ from django.db.models import F
 from config.admin.levers import Operator
 from notifications.api.tokens import issue
 from outbox.models import IdempotencyKey
+from tests.crash.wire import wait_for
 from tests.processes.throttler.throttlers import Throttlers, throttlers_on
-from tests.processes.web import HALF, PLAIN, Site
+from tests.processes.web import FROZEN, HALF, PLAIN, Site
 from throttler.api import ids_of
 
 PATH = "/v1/transactional"
@@ -53,3 +58,26 @@ def test_a_web_server_that_dies_in_a_bunch_repeats_the_ids(throttlers: Throttler
     found = Counter(json.loads(record.value)["notification_id"] for record in throttlers.input.read() if record.value)
     assert found.keys() == set(done.body["ids"])
     assert sorted(found.values()) == [1] * (COUNT - twice) + [2] * twice
+
+
+@pytest.mark.kafka
+def test_a_web_server_that_is_frozen_past_its_claim_sends_nothing(throttlers: Throttlers) -> None:
+    """Its heir has the key and has sent the bunch; it wakes up right before it would."""
+    token, text = issue("acme", Operator("test"), rate=0, customer_id="acme")
+    frozen, heir = Site("claimed", "freeze"), started(throttlers)
+    worker = throttlers.platform.run(frozen.program, "web-frozen", PLAIN)
+    frozen.wait()
+    with ThreadPoolExecutor(1) as caller:
+        late = caller.submit(frozen.post, PATH, BODY, text, KEY)
+        wait_for(lambda: FROZEN in worker.text, 60, "the web server to freeze")
+        # A minute passes.
+        assert IdempotencyKey.objects.filter(key=KEY).update(created_at=F("created_at") - timedelta(seconds=60)) == 1
+        done = heir.post(PATH, BODY, text, KEY)
+        found = re.search(rf"{FROZEN}(\d+)", worker.text)
+        assert found
+        os.kill(int(found[1]), signal.SIGCONT)
+        assert (late.result().status, late.result().body["code"]) == (409, "in_progress")
+    assert (done.status, done.body["ids"]) == (202, ids_of(token.pk, KEY, COUNT))
+    assert frozen.post(PATH, BODY, text, KEY) == done
+    sent = [json.loads(record.value)["notification_id"] for record in throttlers.input.read() if record.value]
+    assert sorted(sent) == sorted(done.body["ids"])
