@@ -30,6 +30,9 @@ KafkaTimeoutError = kafka.errors.KafkaTimeoutError
 AuthorizationError = kafka.errors.AuthorizationError
 OffsetOutOfRangeError = kafka.errors.OffsetOutOfRangeError
 NoOffsetForPartitionError = kafka.errors.NoOffsetForPartitionError
+LogTruncationError = kafka.errors.LogTruncationError
+# The log does not hold what is to be read next of some partitions.
+OUT_OF_RANGE = (OffsetOutOfRangeError, NoOffsetForPartitionError, LogTruncationError)
 InvalidSessionTimeoutError = kafka.errors.InvalidSessionTimeoutError
 AUTHENTICATION_FAILED = (kafka.errors.SaslAuthenticationFailedError, kafka.errors.UnsupportedSaslMechanismError)
 # What polling again does not mend: a person has to change a setting, a right or the group.
@@ -97,12 +100,19 @@ class Client(Protocol):
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]: ...
     def partitions_for_topic(self, topic: str) -> set[int] | None: ...
+    def paused(self) -> set[TopicPartition]: ...
     def pause(self, *partitions: TopicPartition) -> None: ...
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]: ...
     def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int: ...
     def resume(self, *partitions: TopicPartition) -> None: ...
     def seek(self, partition: TopicPartition, offset: int) -> None: ...
     def subscribe(self, topics: Sequence[str], listener: kafka.AsyncConsumerRebalanceListener) -> None: ...
+
+
+def places_of(error: kafka.errors.KafkaError) -> set[tuple[str, int]]:
+    """The partitions that one of OUT_OF_RANGE names."""
+    named = error.divergent_offsets if isinstance(error, LogTruncationError) else error.args[0]
+    return {(tp.topic, tp.partition) for tp in named}
 
 
 def connection_options() -> dict[str, object]:

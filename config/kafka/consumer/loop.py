@@ -104,6 +104,8 @@ class Consumer:
             self._submit_all(records)
             in_hand = {(record.topic, record.partition) for record in self.pending}
             self.log_ends.look(self.backend.sequence, self.member.resting, in_hand)
+            if self.log_ends.overtaken:
+                self.member.start_over(set(self.log_ends.overtaken))
         self._commit()
         if ends := self.log_ends.to_report(self.backend.done_sequence):
             self.backend.beat(ends)
@@ -237,6 +239,8 @@ class LogEnds:
         self.next_look = 0.0
         self.fresh: dict[TopicPartition, LogEndSeen] = {}
         self.blind = False  # the broker did not answer the last query
+        # Paused partitions whose next record the log has no longer: nothing is fetched of them that would say so.
+        self.overtaken: set[TopicPartition] = set()
 
     def started(self, tp: TopicPartition, offset: int) -> None:
         """A partition begins to be read."""
@@ -255,6 +259,7 @@ class LogEnds:
             self.watches.pop(tp, None)
             self.fresh.pop(tp, None)
             self.unreached.discard(tp)
+            self.overtaken.discard(tp)
 
     @property
     def reached_first_end(self) -> bool:
@@ -305,7 +310,9 @@ class LogEnds:
     def _note_ends(self, read: list[client.TopicPartition]) -> None:
         taken_at = time.monotonic()
         self.next_look = taken_at + INTERVAL
+        paused = self.consumer.paused().intersection(read)
         try:
+            begins = self.consumer.beginning_offsets(list(paused), timeout_ms=2_000) if paused else {}
             ends = self.consumer.end_offsets(read, timeout_ms=2_000)
         except client.KafkaError as error:
             # Report nothing: no records does not mean idle now. The client's poll() hides that the broker is away.
@@ -314,6 +321,9 @@ class LogEnds:
             self.blind = True
             return
         self.blind = False
+        self.overtaken = {
+            (tp.topic, tp.partition) for tp, begin in begins.items() if self.consumer.position(tp) < begin
+        }
         for tp, end in ends.items():
             key = (tp.topic, tp.partition)
             if key not in self.records_end:  # taken away meanwhile

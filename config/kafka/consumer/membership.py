@@ -84,8 +84,8 @@ class Membership:
             internals.keep_rejoining(self.consumer)
             internals.unpark(self.consumer)
             polled = self.consumer.poll(timeout_ms=self._join(timeout_ms) if self.rejoining else timeout_ms)
-        except (client.OffsetOutOfRangeError, client.NoOffsetForPartitionError):
-            self.start_over(self.owned())
+        except client.OUT_OF_RANGE as error:
+            self.start_over(client.places_of(error) & self.owned())
             return []
         except client.FATAL as error:
             self.taken_over = isinstance(error, client.FencedInstanceIdError)
@@ -184,9 +184,12 @@ class Membership:
             self.tries.pop(tp, None)
 
     def start_over(self, partitions: set[TopicPartition]) -> None:
-        """Drop what was polled of these partitions and is not with the backend; they are placed anew."""
+        """Drop what was polled of these partitions and is not with the backend; they are placed anew, and paused until
+        then: one whose next record is gone would fail each poll of all."""
         self.forget(partitions)
-        self.unplaced |= partitions & self.owned()
+        waiting = partitions & self.owned()
+        self._pause(True, waiting)
+        self.unplaced |= waiting
 
     def start(self, tp: TopicPartition, offset: int) -> None:
         self._placed(tp)

@@ -44,6 +44,7 @@ def consumer(monkeypatch):
     monkeypatch.setattr(one.member, "poll", lambda _timeout: one.polls.pop(0))
     one.committer = SimpleNamespace(commit_soon=lambda: False)
     one.log_ends = SimpleNamespace(
+        overtaken=set(),
         look=lambda sequence, _resting, in_hand: one.looks.append(sequence),
         to_report=lambda _: {},
         submitted=lambda _: None,

@@ -26,6 +26,9 @@ class Broker:
     def assignment(self):
         return {client.TopicPartition(*TP)}
 
+    def paused(self):
+        return set()
+
     def position(self, tp):
         return self.at
 
