@@ -26,6 +26,13 @@ class MissingTopic(client.KafkaError):
         return str(self.args[0])
 
 
+class LogChanged(client.KafkaError):
+    """What is being read is not there any more: records were removed unread, or the topic was created again; one line."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 @dataclass(frozen=True)
 class GroupOffsets:
     """What a group has committed; a partition of `pending` has an open transaction that may commit another offset."""
@@ -42,8 +49,7 @@ class ReadConnection:
     """
 
     def __init__(self, group: str | None = None, **overrides: object) -> None:
-        options = {"auto_offset_reset": "earliest", **overrides}
-        self.consumer = client.new_consumer(group, **options)
+        self.consumer = client.new_consumer(group, **overrides)
         internals.unpack_damaged(self.consumer)
 
     def only_newest(self) -> ReadConnection:
@@ -107,7 +113,7 @@ class ReadConnection:
 class Reader:
     """A topic's id, and the records of its partitions up to the ends they had when they were added.
 
-    `partitions` are numbers, None is all. Closes its connection unless one was given. Raises MissingTopic.
+    `partitions` are numbers, None is all. Closes its connection unless one was given. Raises MissingTopic, and LogChanged.
     """
 
     def __init__(
@@ -154,7 +160,10 @@ class Reader:
             return
         logs = self.connection.logs(self.topic, partitions)
         tps = {client.TopicPartition(self.topic, number): log for number, log in logs.items()}
-        self.topic_id = next(iter(logs.values())).topic_id
+        topic_id = next(iter(logs.values())).topic_id
+        if self.reading and topic_id != self.topic_id:
+            raise _created_again(self.topic)
+        self.topic_id = topic_id
         self.begins |= {tp: log.begin for tp, log in tps.items()}
         self.ends |= {tp: log.end for tp, log in tps.items()}
         self._start(tps)
@@ -168,7 +177,7 @@ class Reader:
 
         Raises KafkaError when the broker is away, which the client's own poll() never says.
         """
-        polled = self.consumer.poll(timeout_ms=_ms(patience))
+        polled = _poll(self.consumer, self.topic, self.topic_id, _ms(patience))
         parts = {
             tp.partition: part if part[-1].offset < self.ends[tp] else [r for r in part if r.offset < self.ends[tp]]
             for tp, part in polled.items()
@@ -206,6 +215,37 @@ class Reader:
         elif time.monotonic() - self._moved > QUIET:
             self.consumer.end_offsets(list(self.reading), timeout_ms=_ms(PATIENCE))
             self._moved = time.monotonic()
+
+
+def _poll(
+    consumer: client.Client, topic: str, topic_id: str, timeout_ms: int
+) -> dict[client.TopicPartition, list[Record]]:
+    """Records of the topic that has this id; raises LogChanged.
+
+    The id is asked for behind the records: what was fetched until then is of the topic that has it.
+    """
+    try:
+        polled = consumer.poll(timeout_ms=timeout_ms)
+    except client.OUT_OF_RANGE as error:
+        refuse_another(consumer, topic, topic_id)
+        gone = ", ".join(f"{name}/{number}" for name, number in sorted(client.places_of(error)))
+        raise LogChanged(f"{gone}: records were removed before they were read") from error
+    if polled:
+        refuse_another(consumer, topic, topic_id)
+    return polled
+
+
+def refuse_another(consumer: client.Client, topic: str, topic_id: str) -> None:
+    """Raise LogChanged if the topic was created again since it had this id; "" is what old brokers give."""
+    if not topic_id:
+        return
+    internals.refresh_metadata(consumer, topic, _ms(PATIENCE))
+    if internals.topic_id_of(consumer, topic) not in ("", topic_id):
+        raise _created_again(topic)
+
+
+def _created_again(topic: str) -> LogChanged:
+    return LogChanged(f"topic {topic} was created again while it was read")
 
 
 def record_at(topic: str, partition: int, offset: int) -> Record | None:
@@ -270,12 +310,12 @@ class Timeframe:
 
     Timestamps are the producers' and need not rise with the offsets: the search looks `slack` milliseconds
     further on both sides, and each record's own timestamp decides. A broker that cannot search
-    by time (the embedded one) is read from the beginning. Raises KafkaError when none answers.
+    by time (the embedded one) is read from the beginning. Raises KafkaError when none answers, and LogChanged.
     """
 
     def __init__(self, topic: str, since: int, until: int, slack: int) -> None:
         self.topic, self.since, self.until, self.slack = topic, since, until, slack
-        self.consumer = client.new_consumer(None, auto_offset_reset="earliest")
+        self.consumer = client.new_consumer(None)
         internals.unpack_damaged(self.consumer)
         numbers = self.consumer.partitions_for_topic(topic) or ()
         self.tps = [client.TopicPartition(topic, number) for number in sorted(numbers)]
@@ -295,6 +335,7 @@ class Timeframe:
         if not any(first.values()) and any(begins[tp] < ends[tp] for tp in self.tps):
             return {tp.partition: Bounds(begins[tp], ends[tp]) for tp in self.tps}
         starts, stops = self._search(max(0, self.since - self.slack)), self._search(self.until + self.slack)
+        refuse_another(self.consumer, self.topic, self.topic_id)
         return {tp.partition: Bounds(_offset(starts[tp], ends[tp]), _offset(stops[tp], ends[tp])) for tp in self.tps}
 
     def _search(self, timestamp: int) -> dict[client.TopicPartition, client.OffsetAndTimestamp | None]:
@@ -322,7 +363,7 @@ class Timeframe:
         self.consumer.seek(tp, bounds.start)
         position, moved = bounds.start, time.monotonic()
         while position < bounds.end:
-            records = self.consumer.poll(timeout_ms=500).get(tp, ())
+            records = _poll(self.consumer, self.topic, self.topic_id, 500).get(tp, ())
             # Control records and compaction leave gaps: the position decides, not the last record seen.
             reached = min(self.consumer.position(tp, timeout_ms=ANSWER_MS), bounds.end)
             if reached > position:

@@ -19,7 +19,7 @@ from config.kafka.client import KafkaError
 from config.kafka.consumer.writer import Handler, Replayable, Writer
 from config.kafka.internals import DamagedBatch
 from config.kafka.positions import LogEnd, Mark, TopicPartition
-from config.kafka.reader import Bounds, Part, Timeframe
+from config.kafka.reader import Bounds, LogChanged, Part, Timeframe
 from config.kafka.records import Record, RecordBatch, cut
 from config.kafka.topics import topic_name
 from config.processes import worker
@@ -191,7 +191,7 @@ def carry_out(replay: TopicReplay, token: uuid.UUID, stop: threading.Event, tell
     """Work on a replay that `token` holds; True when it is done.
 
     False when `stop` was set, or when it was cancelled or taken over. Raises Refusal when it must not run,
-    KafkaError when no broker answers; both leave the replay as it is.
+    KafkaError when no broker answers, LogChanged when the rest of the timeframe is gone; all leave the replay as it is.
     """
     make = replayable().get(replay.topic)
     if make is None:
@@ -402,7 +402,7 @@ class ReplayWorker:
             if not carry_out(replay, token, self.stop):
                 log.info("replay_left", replay=replay.pk, topic=replay.topic)
             mine.release(token)
-        except (Refusal, DamagedBatch) as refusal:
+        except (Refusal, DamagedBatch, LogChanged) as refusal:
             fail(replay, token, str(refusal))
         except KafkaError as error:
             log.warning("broker_unavailable", worker="replay_topic", error=str(error))

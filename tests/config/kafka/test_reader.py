@@ -12,7 +12,8 @@ from kafka.structs import ConsumerGroupMetadata
 
 from config.kafka import client, internals
 from config.kafka.positions import Log
-from config.kafka.reader import GroupOffsets, MissingTopic, ReadConnection, Reader, record_at
+from config.kafka.reader import GroupOffsets, LogChanged, MissingTopic, ReadConnection, Reader, Timeframe, record_at
+from tests.crash.wire import wait_for
 
 only_real = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 only_embedded = pytest.mark.parametrize("broker", ["embedded"], indirect=True)
@@ -240,3 +241,62 @@ def test_a_broker_that_dies_while_it_is_read_is_noticed(topic, broker, monkeypat
         with pytest.raises(client.KafkaTimeoutError):
             for _ in range(20):
                 reader.step(0.1)
+
+
+# -- What changes under a reader ------------------------------------------------------------------------------
+def remove(topic, broker, partition, before):
+    if broker is not None:
+        broker.delete_records(topic, partition, before)
+        return
+    with closing(client.new_admin()) as admin:
+        admin.delete_records({client.TopicPartition(topic, partition): before})
+
+
+def make_again(topic, partitions):
+    with closing(client.new_admin()) as admin:
+        admin.delete_topics([topic])
+        wait_for(lambda: topic not in admin.list_topics(), 30, "the topic to be gone")
+        admin.create_topics({topic: {"num_partitions": partitions, "replication_factor": 1}})
+        wait_for(lambda: topic in admin.list_topics(), 30, "the topic to be known")
+
+
+def test_a_reader_says_that_records_were_removed_before_it_read_them(topic, broker):
+    with Reader(topic) as reader:
+        remove(topic, broker, 1, 2)
+        with pytest.raises(LogChanged, match=f"{topic}/1: records were removed before they were read"):
+            values_of(reader)
+
+
+def test_a_timeframe_says_that_records_were_removed_before_it_read_them(topic, broker):
+    with Timeframe(topic, 0, 2**42, 0) as frame:
+        bounds = frame.bounds()
+        remove(topic, broker, 1, 2)
+        with pytest.raises(LogChanged, match="records were removed"):
+            list(frame.parts(bounds, 10))
+
+
+@only_real
+def test_a_reader_says_that_its_topic_was_created_again(topic):
+    with Reader(topic) as reader:
+        make_again(topic, 3)
+        write(topic, *[(partition, number) for partition in range(3) for number in range(3)])
+        with pytest.raises(LogChanged, match="was created again"):
+            values_of(reader)
+
+
+@only_real
+def test_partitions_of_another_topic_do_not_join_a_reader_that_is_at_work(topic, connection):
+    reader = Reader(topic, [0], connection)
+    make_again(topic, 3)
+    with pytest.raises(LogChanged, match="was created again"):
+        reader.add([1])
+
+
+@only_real
+def test_a_timeframe_says_that_its_topic_was_created_again(topic):
+    with Timeframe(topic, 0, 2**42, 0) as frame:
+        bounds = frame.bounds()
+        make_again(topic, 3)
+        write(topic, *[(partition, number) for partition in range(3) for number in range(3)])
+        with pytest.raises(LogChanged, match="was created again"):
+            list(frame.parts(bounds, 10))

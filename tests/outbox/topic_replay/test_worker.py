@@ -2,6 +2,7 @@
 
 import threading
 import uuid
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from buffer.verify import checks
 from buffer.workers import ingest as consume
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.kafka import client
 from config.redelivery import Refusal
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import Watermark
@@ -21,6 +23,7 @@ from outbox.topic_replay import requests, run
 from outbox.topic_replay.models import LEASE
 from outbox.topic_replay.run import ReplayWorker, carry_out
 from tests.conftest import order
+from tests.crash.wire import wait_for
 from tests.outbox.topic_replay.conftest import DAY
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -253,3 +256,58 @@ def test_a_finished_rehearsal_is_made_real_once_more_for_each_asking(orders):
 def test_an_unknown_topic_is_refused():
     with pytest.raises(Refusal, match="no flow replays"), transaction.atomic():
         requests.request("nobody", DAY, DAY + timedelta(days=1), timedelta(0), ANNA, "", dry_run=True)
+
+
+@pytest.fixture
+def beforehand(monkeypatch):
+    """Let something happen behind the first batch of partition 0, before partition 1 is read."""
+
+    def do(act):
+        original = Ingest.prepare
+
+        def prepare(self, batch):
+            monkeypatch.setattr(Ingest, "prepare", original)
+            act()
+            return original(self, batch)
+
+        monkeypatch.setattr(Ingest, "prepare", prepare)
+
+    return do
+
+
+def test_a_replay_fails_when_records_are_removed_before_it_reads_them(orders, produce, topic, broker, beforehand):
+    produce(*[(DAY + timedelta(minutes=n), order(f"B{n:02}")) for n in range(20)], partition=1)
+
+    def remove():
+        if broker is not None:
+            broker.delete_records(topic, 1, 10)
+            return
+        with closing(client.new_admin()) as admin:
+            admin.delete_records({client.TopicPartition(topic, 1): 10})
+
+    beforehand(remove)
+    replay = ask()
+    work()
+    replay.refresh_from_db()
+    assert (replay.state, replay.applied) == ("failed", 40)
+    assert replay.note == f"{topic}/1: records were removed before they were read"
+
+
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+def test_a_topic_that_is_created_again_is_not_replayed_as_the_old_one(orders, produce, topic, make_topic, beforehand):
+    produce(*[(DAY + timedelta(minutes=n), order(f"B{n:02}")) for n in range(20)], partition=1)
+
+    def make_again():
+        with closing(client.new_admin()) as admin:
+            admin.delete_topics([topic])
+            wait_for(lambda: topic not in admin.list_topics(), 30, "the topic to be gone")
+        make_topic(STREAM, 2)
+        produce(*[(DAY + timedelta(minutes=n), order(f"C{n:02}")) for n in range(20)], partition=1)
+
+    beforehand(make_again)
+    replay = ask()
+    work()
+    replay.refresh_from_db()
+    assert (replay.state, replay.applied) == ("failed", 40)
+    assert "was created again while it was read" in replay.note
+    assert not BufferedEvent.objects.filter(order_id__startswith="C").exists()
