@@ -189,6 +189,7 @@ class MemoryProducer:
     def __init__(self) -> None:
         self.sent: list[Outgoing] = []
         self.outcomes: list[Any] = []
+        self.ids: dict[str, str] = {}
 
     def send_all(self, messages: list[Outgoing]) -> list[Any]:
         answers = []
@@ -198,6 +199,9 @@ class MemoryProducer:
                 self.sent.append(message)
             answers.append(answer)
         return answers
+
+    def topic_ids(self, topics: Any) -> dict[str, str]:
+        return self.ids
 
     def close(self) -> None:
         pass

@@ -13,7 +13,7 @@ from django.conf import settings
 
 from config.gate import InvalidRecord
 from config.kafka import Replayed, topic_name
-from config.kafka.records import Header, exact_text
+from config.kafka.records import Header, RecordReceipt, exact_text
 from config.redelivery import Effect, Judgement, Letters, Refusal
 from config.telemetry.redaction import masked_error
 from outbox.bookkeeping.models import Watermark
@@ -47,7 +47,8 @@ EVENT = "notification.replayed"
 ON_ITS_WAY = f"on its way to {INPUT}"
 CHANNEL = "kafka"  # in which a notification goes back to its input
 CUSTOMER = "customer/"  # before its id in the aggregate of a message
-Place = tuple[int, int]  # partition and offset in the input
+RECREATED = "topic_recreated"  # the reason of a letter whose record went to a topic that is no more
+NOTICED = timedelta(minutes=5)  # in which a throttler that reads has learned that its input was created again
 
 
 class Carrier(NamedTuple):
@@ -57,6 +58,7 @@ class Carrier(NamedTuple):
     state: str
     receipt: str
     aggregate: str
+    sent_at: datetime | None
 
 
 ADDED = {"message_id", "event_type", "correlation_id", "traceparent"}  # by the outbox
@@ -116,21 +118,29 @@ class NotificationLetters(Letters[DeadLetter]):
         return effects | failed_again(failed)
 
     def effect(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-        """Proven when the throttler has passed the position of the record, and its lane has drained it."""
+        """Proven when the throttler has passed the position of the record, and its lane has drained it.
+
+        In the topic it was sent to: of one that was created again since, a letter says that nobody knows.
+        """
         messages = _messages(letters)
         places = {letter.pk: place for letter in letters if (place := _place(messages.get(letter.carrier)))}
-        reached = _reached({partition for partition, _ in places.values()})
+        marks = _marks({place.partition for place in places.values()})
         buried = _buried(places.values())
         lanes = _lanes(letters, places)
         effects: dict[UUID, Effect] = {}
+        failed: list[Letter] = []
         for letter in letters:
-            if (place := places.get(letter.pk)) is None:
-                effects[letter.pk] = _unsent(messages.get(letter.carrier))
-            elif (after := buried.get(place)) and _came_of(letter, after):
+            message = messages.get(letter.carrier)
+            if message is None or (place := places.get(letter.pk)) is None:
+                effects[letter.pk] = _unsent(message)
+            elif (after := buried.get((place.partition, place.offset))) and _came_of(letter, after, place):
                 effects[letter.pk] = Effect("failed_again", after.error, successor=after.pk)
+            elif (mark := marks.get(place.partition)) and _is_gone(message, place, mark):
+                failed.append(_gone(letter, place))
             else:
-                effects[letter.pk] = _decided(place, reached.get(place[0], 0), lanes.get(letter.pk))
-        return effects
+                effects[letter.pk] = _decided(place, mark, lanes.get(letter.pk))
+        bury(failed, topic_name(GROUP), now)
+        return effects | failed_again(failed)
 
     def faults(self, letter: DeadLetter) -> list[str]:
         """What the gate of the input says against its record."""
@@ -154,7 +164,8 @@ class NotificationLetters(Letters[DeadLetter]):
         messages = list(_messages(letters).values())
         places = [place for message in messages if (place := _place(message))]
         closed = self.holdup(letters, now) if len(places) < len(messages) else ""
-        marks = Watermark.objects.of_group(GROUP).of_topic(INPUT).filter(partition__in={number for number, _ in places})
+        marks = Watermark.objects.of_group(GROUP).of_topic(INPUT)
+        marks = marks.filter(partition__in={place.partition for place in places})
         return closed or marks.why_stopped("run_throttler") or _why_held(messages)
 
     def carriers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
@@ -193,12 +204,28 @@ def _messages(letters: Sequence[DeadLetter]) -> dict[UUID | None, Carrier]:
     return {row.id: row for row in map(Carrier._make, rows.values_list(*Carrier._fields))}
 
 
-def _place(message: Carrier | None) -> Place | None:
-    """Partition and offset in the input: the receipt of a message that was sent."""
-    if message is None or message.state != OutboxMessage.State.SENT:
-        return None
-    partition, _, offset = message.receipt.partition("/")
-    return (int(partition), int(offset)) if partition.isdigit() and offset.isdigit() else None
+def _place(message: Carrier | None) -> RecordReceipt | None:
+    """Where in the input the record of a message lies that was sent."""
+    return RecordReceipt.of(message.receipt) if message and message.state == OutboxMessage.State.SENT else None
+
+
+def _differ(one: str, other: str) -> bool:
+    """Whether these are ids of two topics; of old brokers, and of receipts of an older version, nothing is known."""
+    return bool(one and other and one != other)
+
+
+def _is_gone(message: Carrier, place: RecordReceipt, mark: Watermark) -> bool:
+    """Whether the throttler reads another topic of this name, and has learned of that one later than of this record."""
+    if not (message.sent_at and mark.caught_up_at and _differ(place.topic_id, mark.topic_id)):
+        return False
+    return mark.caught_up_at > message.sent_at + NOTICED
+
+
+def _gone(letter: DeadLetter, place: RecordReceipt) -> Letter:
+    at = f"{INPUT}/{place.partition}/{place.offset}"
+    text = f"{INPUT} was created again before it was known that the throttler has passed {at}"
+    again = (record_of(letter), letter.topic_id, letter.revision + 1)
+    return Letter(SOURCE_NAME, letter.step, RECREATED, text, *again, business_key=letter.business_key)
 
 
 def _why_held(messages: Collection[Carrier]) -> str:
@@ -219,25 +246,27 @@ def _unsent(message: Carrier | None) -> Effect:
     return Effect("waiting", f"its message is {message.state.replace('_', ' ')}")
 
 
-def _reached(partitions: set[int]) -> dict[int, int]:
+def _marks(partitions: set[int]) -> dict[int, Watermark]:
     marks = Watermark.objects.of_group(GROUP).of_topic(INPUT).filter(partition__in=partitions)
-    return dict(marks.values_list("partition", "next_offset"))
+    return {mark.partition: mark for mark in marks}
 
 
-def _buried(places: Collection[Place]) -> dict[tuple[int | None, int | None], DeadLetter]:
+def _buried(places: Collection[RecordReceipt]) -> dict[tuple[int | None, int | None], DeadLetter]:
     """The newest letters of records at these positions."""
-    partitions, offsets = {partition for partition, _ in places}, {offset for _, offset in places}
+    partitions, offsets = {place.partition for place in places}, {place.offset for place in places}
     rows = DeadLetter.objects.filter(topic=topic_name(INPUT), partition__in=partitions, offset__in=offsets)
-    letters = rows.only("pk", "partition", "offset", "error", "created_at").order_by("pk")
+    letters = rows.only("pk", "topic_id", "partition", "offset", "error", "created_at").order_by("pk")
     return {(row.partition, row.offset): row for row in letters}
 
 
-def _came_of(letter: DeadLetter, after: DeadLetter) -> bool:
-    """Not what lay there before its record did: a topic that was deleted and recreated counts from 0 again."""
+def _came_of(letter: DeadLetter, after: DeadLetter, place: RecordReceipt) -> bool:
+    """Not what lay there before or after its record did: a topic that was deleted and recreated counts from 0 again."""
+    if _differ(place.topic_id, after.topic_id):
+        return False
     return after.pk != letter.pk and after.created_at >= (letter.requeued_at or letter.created_at)
 
 
-def _lanes(letters: Sequence[DeadLetter], places: Mapping[UUID, Place]) -> dict[UUID, Lane]:
+def _lanes(letters: Sequence[DeadLetter], places: Mapping[UUID, RecordReceipt]) -> dict[UUID, Lane]:
     """The lane that each of these letters' records is in, where it has a backlog."""
     customers = {}
     for letter in letters:
@@ -246,16 +275,15 @@ def _lanes(letters: Sequence[DeadLetter], places: Mapping[UUID, Place]) -> dict[
                 customers[letter.pk] = gate().decode(record_of(letter).value).customer_id
     rows = Lane.objects.filter(customer_id__in=set(customers.values()), backlog__gt=0)
     lanes = {(row.customer_id, row.partition): row for row in rows}
-    waiting = {pk: lanes.get((customer, places[pk][0])) for pk, customer in customers.items()}
+    waiting = {pk: lanes.get((customer, places[pk].partition)) for pk, customer in customers.items()}
     return {pk: lane for pk, lane in waiting.items() if lane}
 
 
-def _decided(place: Place, reached: int, lane: Lane | None) -> Effect:
-    partition, offset = place
-    at = f"{INPUT}/{partition}/{offset}"
-    if reached <= offset:
+def _decided(place: RecordReceipt, mark: Watermark | None, lane: Lane | None) -> Effect:
+    at = f"{INPUT}/{place.partition}/{place.offset}"
+    if mark is None or _differ(place.topic_id, mark.topic_id) or mark.next_offset <= place.offset:
         return Effect("waiting", f"{at} is not read yet")
-    if lane and lane.drained < offset <= lane.seen:
+    if lane and lane.drained < place.offset <= lane.seen and not _differ(place.topic_id, lane.topic_id):
         return Effect("waiting", f"{at} waits for its customer's rate")
     return Effect("resolved", f"the throttler has passed {at}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -79,6 +79,11 @@ class Producer:
             return [
                 self._send_alone(message) if isinstance(outcome, _Fatal) else outcome for message, outcome in outcomes
             ]
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of topics that something was just sent to; without those that nobody says."""
+        with self._lock:
+            return producer_internals.topic_ids(self._client, topics, self.patience / 10) if self._client else {}
 
     def close(self) -> None:
         """Give the connection back; what was sent has been waited for."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterable
 
 import kafka
 import kafka.errors
@@ -80,6 +82,25 @@ def send_record(
 def wake(producer: kafka.KafkaProducer) -> None:
     """Let the producer's thread see what there is to send."""
     producer._sender.wakeup()
+
+
+def topic_ids(producer: kafka.KafkaProducer, topics: Iterable[str], timeout: float) -> dict[str, str]:
+    """The ids that these topics have now, "" where the broker is too old to have any; {} when it does not answer in time.
+
+    What was acknowledged before is in the topic that has the id.
+    """
+    deadline = time.monotonic() + timeout
+    metadata = producer._metadata
+    # What is being asked already was asked before.
+    for _ in range(2 if metadata.metadata_refresh_in_progress else 1):
+        answered = threading.Event()
+        asked = metadata.request_update()
+        asked.add_both(lambda _answer, answered=answered: answered.set())
+        wake(producer)
+        if not answered.wait(max(0.0, deadline - time.monotonic())) or asked.failed():
+            return {}
+    found = {topic: metadata.topic_id(topic) for topic in topics}
+    return {topic: str(topic_id) if topic_id and topic_id.int else "" for topic, topic_id in found.items()}
 
 
 class RecordFutures:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from config.kafka.positions import Mark, TopicPartition
 
@@ -168,3 +168,25 @@ def _base64(content: bytes) -> str:
 
 def _without_nul(text: str) -> str:
     return text.replace("\x00", "\ufffd")
+
+
+class RecordReceipt(NamedTuple):
+    """Where a record lies: `partition/offset@topic id`.
+
+    Without the id where the broker has none, and where an older version has sent it: another topic of that name has
+    the same places.
+    """
+
+    partition: int
+    offset: int
+    topic_id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.offset}" + (f"@{self.topic_id}" if self.topic_id else "")
+
+    @classmethod
+    def of(cls, text: str) -> RecordReceipt | None:
+        """What a message's receipt says; None if that is none of this channel."""
+        place, _, topic_id = text.partition("@")
+        partition, _, offset = place.partition("/")
+        return cls(int(partition), int(offset), topic_id) if partition.isdigit() and offset.isdigit() else None

@@ -9,6 +9,7 @@ import msgspec
 from django.conf import settings
 
 from config.kafka import Failed, Outgoing, Producer, Refused, SendResult, Sent, topic_name
+from config.kafka.records import RecordReceipt
 from outbox.channels import handlers
 
 
@@ -47,10 +48,15 @@ class KafkaHandler(handlers.MessageHandler):
         self.producer = Producer(patience=self.timeout * 0.75, max_block_ms=int(self.timeout * 200))
 
     def send(self, messages: Sequence[handlers.Message]) -> list[handlers.Outcome]:
-        results = self.producer.send_all([record_of(message) for message in messages])
+        records = [record_of(message) for message in messages]
+        results = self.producer.send_all(records)
         # Where the broker took others, it is there: a topic that does not exist must not open the breaker.
         reached = any(isinstance(result, Sent) for result in results)
-        return [outcome_of(result, "transient" if reached else "unreachable") for result in results]
+        ids = self.producer.topic_ids({record.topic for record in records}) if reached else {}
+        return [
+            outcome_of(result, "transient" if reached else "unreachable", ids.get(record.topic, ""))
+            for record, result in zip(records, results, strict=True)
+        ]
 
     def check(self, payload: object) -> None:
         try:
@@ -80,9 +86,9 @@ def _bytes(content: Value) -> bytes | None:
     return content.base64 if isinstance(content, Bytes) else None if content is None else content.encode()
 
 
-def outcome_of(result: SendResult, failed: handlers.Kind) -> handlers.Outcome:
+def outcome_of(result: SendResult, failed: handlers.Kind, topic_id: str) -> handlers.Outcome:
     if isinstance(result, Refused):
         return handlers.Outcome("permanent", result.error)
     if isinstance(result, Failed):
         return handlers.Outcome(failed, result.error)
-    return handlers.Outcome("sent", receipt=f"{result.partition}/{result.offset}")
+    return handlers.Outcome("sent", receipt=str(RecordReceipt(result.partition, result.offset, topic_id)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -87,13 +87,14 @@ def test_customer_and_notification_are_locked():
     assert edit(found, '"message": {}', '"message": 7')[1] == ["message"]
 
 
-def sent() -> None:
-    OutboxMessage.objects.update(state="sent", receipt="5/40", sent_at=database_now())
+def sent(receipt: str = "5/40") -> None:
+    OutboxMessage.objects.update(state="sent", receipt=receipt, sent_at=database_now())
 
 
-def passed(offset: int) -> None:
+def passed(offset: int, **more: object) -> None:
     place = {"group": topic_name("throttler"), "topic": INPUT, "partition": 5}
-    Watermark.objects.update_or_create(**place, defaults={"next_offset": offset, "updated_at": database_now()})
+    known = {"next_offset": offset, "updated_at": database_now(), **more}
+    Watermark.objects.update_or_create(**place, defaults=known)
 
 
 def lane(drained: int, seen: int, customer: str = "acme") -> None:
@@ -165,3 +166,51 @@ def test_a_cancelled_message_closes_it_as_discarded_and_a_restored_letter_gets_a
     assert levers.pull("requeue", [letter.pk], Operator("me"), "try").acted == 1
     assert sorted(OutboxMessage.objects.values_list("state", flat=True)) == ["cancelled", "pending"]
     assert look(letter) == "requeued"
+
+
+# -- an input that was created again -------------------------------------------------------------------
+OLD, NEW = "5/40@old", "5/40@new"
+
+
+def test_the_place_of_another_topic_proves_nothing(letter):
+    sent(OLD)
+    passed(90, topic_id="new")
+    assert look(letter) == "requeued"
+    passed(41, topic_id="old")
+    assert look(letter) == "resolved"
+
+
+@pytest.mark.parametrize("receipt", ["5/40", NEW])
+def test_the_place_of_the_topic_that_is_read_proves_it_and_so_does_one_of_an_older_version(letter, receipt):
+    sent(receipt)
+    passed(41, topic_id="new")
+    assert look(letter) == "resolved"
+
+
+def test_what_went_to_a_topic_that_is_no_more_is_a_letter_again(letter):
+    sent(OLD)
+    passed(3, topic_id="new", caught_up_at=database_now() + timedelta(minutes=4))
+    assert look(letter) == "requeued", "it may be the throttler that has not noticed yet"
+    passed(3, topic_id="new", caught_up_at=database_now() + timedelta(minutes=6))
+    assert look(letter) == "failed_again"
+    again = DeadLetter.objects.get(predecessor=letter.pk)
+    assert (again.status, again.reason, again.business_key, bytes(again.payload)) == (
+        "open", "topic_recreated", letter.business_key, bytes(letter.payload),
+    )  # fmt: skip
+    assert levers.pull("requeue", [again.pk], Operator("me"), "once more").acted == 1
+    assert OutboxMessage.objects.count() == 2
+
+
+def test_a_letter_in_another_topic_at_its_place_is_not_what_became_of_it(letter):
+    sent(OLD)
+    passed(41, topic_id="old")
+    letter_at(40, 5)  # of TOPIC_ID
+    assert look(letter) == "resolved"
+
+
+def test_a_lane_of_another_topic_is_not_waited_for(letter):
+    sent(OLD)
+    passed(41, topic_id="old")
+    lane(30, 60)
+    Lane.objects.update(topic_id="new")
+    assert look(letter) == "resolved"

@@ -113,6 +113,14 @@ USED: dict[str, tuple[str, Callable[[Clients], Any]]] = {
         "close_producer: the producer's thread, to be ended by force",
         lambda clients: callable(clients.producer._sender.force_close) and clients.producer._sender.is_alive(),
     ),
+    "_metadata": (
+        "topic_ids: what the producer knows of its topics",
+        lambda clients: (
+            clients.producer._metadata.topic_id("nowhere") is None
+            and clients.producer._metadata.metadata_refresh_in_progress in (True, False)
+            and "self._metadata.request_update()" in inspect.getsource(type(clients.producer))
+        ),
+    ),
     "_closed": (
         "drop_producer: whether the destructor has nothing to do",
         lambda clients: clients.producer._closed is False,

@@ -1,11 +1,13 @@
 """The producer: one verdict per message, and a client that survives what kills it."""
 
 import threading
+from contextlib import closing
 
 import pytest
 
-from config.kafka import Failed, Outgoing, Producer, Refused, Sent
+from config.kafka import Failed, Outgoing, Producer, Refused, Sent, client
 from config.kafka.reader import Reader
+from tests.crash.wire import wait_for
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 INVALID_RECORD, NOT_LEADER, LOADING = 87, 6, 14
@@ -53,6 +55,27 @@ def test_each_message_is_acknowledged_with_its_place(producer, make_topic):
         b"0",
         [("batch_id", b"b")],
     )
+
+
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+def test_the_id_of_a_topic_is_that_of_the_one_it_was_sent_to(producer, make_topic):
+    topic, ids = make_topic("t"), []
+    for _ in range(2):
+        producer.send_all([message(topic, b"a")])
+        ids.append(producer.topic_ids([topic])[topic])
+        with Reader(topic) as reader:
+            assert ids[-1] == reader.topic_id
+        with closing(client.new_admin()) as admin:
+            admin.delete_topics([topic])
+            wait_for(lambda: topic not in admin.list_topics(), 30, "the topic to be gone")
+        make_topic("t")
+    assert len(set(ids)) == 2
+
+
+def test_old_brokers_have_no_ids(producer, make_topic, scripted):
+    topic = make_topic("t")
+    producer.send_all([message(topic, b"a")])
+    assert producer.topic_ids([topic]) == {topic: ""}
 
 
 def test_a_message_that_is_too_large_is_refused_before_it_is_sent(producer, make_topic):

@@ -3,6 +3,7 @@
 import pytest
 
 from config.kafka import Failed, Refused
+from config.kafka.records import RecordReceipt
 from outbox.channels.kafka import KafkaHandler
 from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState
@@ -34,6 +35,16 @@ def test_a_message_becomes_a_record(kafka, go, settings):
         "x": b"y", "message_id": str(pk).encode(), "event_type": b"order.paid", "correlation_id": b"c-1",
     }  # fmt: skip
     assert message(pk).receipt == "0/0"
+
+
+def test_a_receipt_names_the_topic_that_the_record_is_in(kafka, go):
+    kafka.producer.ids = {"audit": "8d3b4bd6-0f5a-4a75-8a2d-5b7f3a0c1f11"}
+    pk = promise(channel="kafka", payload=record())
+    go(kafka)
+    receipt = message(pk).receipt
+    assert receipt == "0/0@8d3b4bd6-0f5a-4a75-8a2d-5b7f3a0c1f11"
+    assert RecordReceipt.of(receipt) == (0, 0, "8d3b4bd6-0f5a-4a75-8a2d-5b7f3a0c1f11")
+    assert (RecordReceipt.of("3/17"), RecordReceipt.of("250 OK"), RecordReceipt.of("")) == ((3, 17, ""), None, None)
 
 
 def test_headers_in_a_list_leave_in_their_order_and_byte_for_byte(kafka, go):
