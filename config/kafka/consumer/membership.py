@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -16,6 +16,10 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 
 TRIES = 3  # of fetching what is damaged: it may have been damaged on the way
+# Seconds after which the ids of topics are asked for again behind a poll that brings records; the second, where nothing
+# was polled: what is fetched all the time meets a deletion itself.
+IDS_EACH, STOOD_STILL = 1.0, 0.2
+IDS_MS = 5_000
 LEAVING_MS = 2_000  # a broker that does not answer finds out by itself that we are gone
 
 Fenced = Callable[[client.Client], bool]
@@ -52,6 +56,7 @@ class Membership:
         # than its session sees offsets that another one has moved on, and must not raise an alarm about them.
         self.doubted: dict[TopicPartition, tuple[Start | Stopped, float]] = {}
         self.topic_ids: dict[str, str] = {}
+        self.next_ids = self.polled_at = 0.0
         self.counts: dict[str, int] = {**dict.fromkeys(topics, 0), **counts}
         self.joined, self.rejoining = False, True
         self.held = self.broker_away = False
@@ -80,10 +85,13 @@ class Membership:
 
     def poll(self, timeout_ms: int) -> list[Record]:
         """The records of the partitions that run."""
+        if time.monotonic() > self.polled_at + STOOD_STILL:
+            self.next_ids = 0.0
         try:
             internals.keep_rejoining(self.consumer)
             internals.unpark(self.consumer)
             polled = self.consumer.poll(timeout_ms=self._join(timeout_ms) if self.rejoining else timeout_ms)
+            self._ask_for_ids(polled)
         except client.OUT_OF_RANGE as error:
             self.start_over(client.places_of(error) & self.owned())
             return []
@@ -97,6 +105,7 @@ class Membership:
             self.broker_is_away(error)  # whatever the error is, polling joins the group again
             return []
         finally:
+            self.polled_at = time.monotonic()
             self._refuse_if_fenced()
         self._start_recreated_topics_over()
         for topic, (before, now) in self.recounted().items():
@@ -105,6 +114,23 @@ class Membership:
         for tp in polled if self.tries else ():
             self.tries.pop((tp.topic, tp.partition), None)
         return [r for tp, part in polled.items() if (tp.topic, tp.partition) not in resting for r in part]
+
+    def _ask_for_ids(self, polled: Mapping[client.TopicPartition, Sequence[Record]]) -> None:
+        """What comes behind a pause may be of a topic that was created again: the client itself asks twice a minute.
+
+        Raises KafkaError where nobody says; what came is then read again.
+        """
+        known = next((topic for topic, topic_id in self.topic_ids.items() if topic_id), "")
+        if not polled or not known or time.monotonic() < self.next_ids:
+            return
+        try:
+            internals.refresh_metadata(self.consumer, known, IDS_MS)
+        except client.UnknownTopicOrPartitionError:
+            pass  # there is none from which anything could have come
+        except client.KafkaError:
+            self.start_over({(tp.topic, tp.partition) for tp in polled})
+            raise
+        self.next_ids = time.monotonic() + IDS_EACH
 
     def _join(self, timeout_ms: int) -> int:
         """Join the group; how many milliseconds may still be polled: none if there are partitions to be placed."""

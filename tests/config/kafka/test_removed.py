@@ -1,4 +1,4 @@
-"""Records that are removed unread under a live reader, on both brokers: what it misses is said, and the rest goes on."""
+"""What changes under a live reader, on both brokers: records that are removed unread, a topic that is created again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Reading(Handler):
     topics = ["removed"]
 
     def __init__(self):
-        self.stored = defaultdict(list)
+        self.stored, self.topic_ids = defaultdict(list), set()
         self.frozen, self.thawed = threading.Event(), threading.Event()
         self.full = self.away = False
 
@@ -47,6 +47,7 @@ class Reading(Handler):
     def write(self, batch, now):
         if self.away:
             raise OperationalError("the database is away")
+        self.topic_ids.update(batch.topic_ids.values())
         for record in batch.records:
             self.stored[record.partition].append(record.offset)
 
@@ -154,3 +155,39 @@ def test_a_reader_that_waits_for_the_database_says_it_when_that_is_back(source, 
     source.send(OTHER, 4)
     stored(reading, OTHER, 4)
     assert (reading.stored[PASSED][:1], stops(caplog), alarm(OTHER)) == ([0], [PASSED], "")
+
+
+def make_again(source, make_topic):
+    with closing(client.new_admin()) as admin:
+        admin.delete_topics([source.topic])
+        wait_for(lambda: source.topic not in admin.list_topics(), 30, "the topic to be gone")
+    make_topic("removed", PARTITIONS)
+    source.send(PASSED, 5)  # more than were there before
+
+
+only_real = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+ends = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # nothing is left to read
+
+
+@only_real
+@ends
+def test_a_reader_that_stood_still_does_not_take_another_topic_for_its_own(source, reading, make_topic):
+    source.send(PASSED, value=FREEZE)
+    assert reading.frozen.wait(60)
+    make_again(source, make_topic)
+    reading.thawed.set()
+    wait_for(lambda: "created again" in alarm(PASSED), 60, "the partition to be stopped")
+    assert (reading.stored[PASSED], len(reading.topic_ids)) == ([0], 1)
+
+
+@only_real
+@ends
+def test_a_reader_that_waits_does_not_take_another_topic_for_its_own(source, reading, make_topic, caplog):
+    source.send(PASSED)
+    stored(reading, PASSED, 1)
+    reading.full = True
+    paused(caplog)
+    make_again(source, make_topic)
+    reading.full = False
+    wait_for(lambda: "created again" in alarm(PASSED), 60, "the partition to be stopped")
+    assert (reading.stored[PASSED], len(reading.topic_ids)) == ([0], 1)
