@@ -181,7 +181,7 @@ def _positions_are_committed(group: str, topic: str) -> Check:
     marks = list(Watermark.objects.filter(group=group, topic=topic).order_by("partition"))  # first: both move on
     if not marks:
         return Check(f"{FLOW}: every mirrored position is committed")
-    committed = committed_offsets(group, topic)
+    committed = {place: mark.next_offset for place, mark in committed_offsets(group, topic).items()}
     with Reader(topic) as reader:
         topic_id = reader.topic_id
     offenders = list(_misplaced(marks, committed, topic_id))

@@ -107,6 +107,6 @@ def _finish(stream: Stream, reader: Reader) -> None:
     with transaction.atomic():
         now = database_now()
         marks = {tp: Mark(reader.topic_id, end) for tp, end in reader.marks().items()}
-        Watermarks().advance(topic_name(GROUP), marks, now)
+        Watermarks().reset(topic_name(GROUP), marks, now)  # whatever topic of that name was read before
         Bucket.objects.of_stream(stream.name).filled().running().update(due_at=now + stream.idle)
         FlowCounter.objects.filter(flow=stream.name, scope=UNDER_WAY).delete()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from config.kafka import client, internals
-from config.kafka.positions import Log, TopicPartition
+from config.kafka.positions import Log, Mark, TopicPartition
 from config.kafka.records import Record
 
 # -- From one offset to another ------------------------------------------------------------------------------
@@ -267,16 +267,21 @@ def record_at(topic: str, partition: int, offset: int) -> Record | None:
         consumer.close(autocommit=False)
 
 
-def committed_offsets(group: str, topic: str) -> dict[TopicPartition, int]:
+def committed_offsets(group: str, topic: str) -> dict[TopicPartition, Mark]:
     """The offsets a group has committed and the log still holds, read without joining the group."""
     consumer = client.new_consumer(group)
     try:
         tps = [client.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
         ends = consumer.end_offsets(tps, timeout_ms=10_000)
         committed = {tp: consumer.committed(tp, timeout_ms=10_000) for tp in tps}
+        topic_id = internals.topic_id_of(consumer, topic)
     finally:
         consumer.close(autocommit=False)
-    return {(tp.topic, tp.partition): min(offset, ends[tp]) for tp, offset in committed.items() if offset is not None}
+    return {
+        (tp.topic, tp.partition): Mark(topic_id, min(offset, ends[tp]))
+        for tp, offset in committed.items()
+        if offset is not None
+    }
 
 
 def _ms(seconds: float) -> int:

@@ -19,10 +19,12 @@ ADVANCE = Upsert(
     constants="group updated_at",
     key="group topic partition",
     update={
-        # A zombie that finishes late must not move its successor's mark back.
+        # A zombie that finishes late must not move its successor's mark back, nor into a topic that is no more: only a
+        # reset goes from one topic to another.
         "next_offset": "CASE WHEN old.topic_id = new.topic_id AND old.next_offset > new.next_offset "
+        "OR new.topic_id <> '' AND old.topic_id NOT IN ('', new.topic_id) "
         "THEN old.next_offset ELSE new.next_offset END",
-        "topic_id": "CASE WHEN new.topic_id = '' THEN old.topic_id ELSE new.topic_id END",
+        "topic_id": "CASE WHEN old.topic_id = '' THEN new.topic_id ELSE old.topic_id END",
         "updated_at": "new.updated_at",
     },
 )
@@ -55,7 +57,7 @@ class Watermarks:
         """Partitions of which this database remembers less than the group has committed: it was restored."""
         committed = committed_offsets(group, topic)  # first: the marks move before the offsets
         marks = self.load(group, [topic])
-        return [tp for tp, offset in committed.items() if offset > marks.get(tp, Mark("", 0)).next_offset]
+        return [tp for tp, mark in committed.items() if _remembers_less(marks.get(tp, Mark("", 0)), mark)]
 
     def advance(self, group: str, marks: Mapping[TopicPartition, Mark], now: datetime) -> None:
         """Move the marks forward, in the transaction of the batch they follow."""
@@ -94,6 +96,12 @@ class Watermarks:
                 if _is_news(marks.get((topic, partition)), to):
                     rows = Watermark.objects.filter(group=group, topic=topic, partition=partition)
                     rows.update(**_moved(to))
+
+
+def _remembers_less(mark: Mark, committed: Mark) -> bool:
+    """A place in another topic says nothing of this one."""
+    another = mark.topic_id and committed.topic_id not in ("", mark.topic_id)
+    return committed.next_offset > (0 if another else mark.next_offset)
 
 
 def _is_news(mark: Mark | None, to: Passed) -> bool:

@@ -89,11 +89,15 @@ class TestWatermarks:
         store.advance("g", {("t", 0): Mark("a", 7)}, now)
         assert store.load("g", ["t"]) == {("t", 0): Mark("a", 10)}
 
-    def test_another_incarnation_starts_anew(self):
+    def test_only_a_reset_goes_to_another_incarnation(self):
         store, now = Watermarks(), database_now()
-        store.advance("g", {("t", 0): Mark("a", 10)}, now)
-        store.advance("g", {("t", 0): Mark("b", 2)}, now)
-        assert store.load("g", ["t"]) == {("t", 0): Mark("b", 2)}
+        store.advance("g", {("t", 0): Mark("", 10), ("t", 1): Mark("a", 10)}, now)
+        store.advance("g", {("t", 0): Mark("a", 2), ("t", 1): Mark("", 12)}, now)
+        assert store.load("g", ["t"]) == {("t", 0): Mark("a", 2), ("t", 1): Mark("a", 12)}
+        store.reset("g", {("t", 0): Mark("b", 2)}, now)
+        store.advance("g", {("t", 0): Mark("b", 3)}, now)
+        store.advance("g", {("t", 0): Mark("a", 90)}, now)  # a zombie, which read the topic before
+        assert store.load("g", ["t"])["t", 0] == Mark("b", 3)
 
     def test_reach_says_since_when_all_is_written(self):
         store, now = Watermarks(), database_now()
@@ -105,11 +109,12 @@ class TestWatermarks:
         }
 
     def test_it_is_behind_where_the_group_has_committed_more(self, monkeypatch):
-        committed = {("t", 0): 10, ("t", 1): 11, ("t", 2): 0, ("t", 3): 1}
+        committed = {("t", number): Mark("a", offset) for number, offset in enumerate([10, 11, 0, 1, 1, 5])}
         monkeypatch.setattr(watermarks, "committed_offsets", lambda group, topic: committed)
         store = Watermarks()
-        store.advance("g", {("t", 0): Mark("a", 10), ("t", 1): Mark("a", 10)}, database_now())
-        assert store.behind("g", "t") == [("t", 1), ("t", 3)]
+        marks = {("t", 0): Mark("a", 10), ("t", 1): Mark("a", 10), ("t", 4): Mark("older", 10), ("t", 5): Mark("", 10)}
+        store.advance("g", marks, database_now())
+        assert store.behind("g", "t") == [("t", 1), ("t", 3), ("t", 4)], "a place in another topic is none in this one"
 
     def test_an_alarm_stays_until_it_is_accepted(self):
         store, now = Watermarks(), database_now()
