@@ -33,6 +33,10 @@ class LogChanged(client.KafkaError):
         return str(self.args[0])
 
 
+class TopicRecreated(LogChanged):
+    """The topic that has this name now is another one."""
+
+
 @dataclass(frozen=True)
 class GroupOffsets:
     """What a group has committed; a partition of `pending` has an open transaction that may commit another offset."""
@@ -151,6 +155,11 @@ class Reader:
         """How many offsets there are between begin and end."""
         return sum(self.ends[tp] - self.begins[tp] for tp in self.ends)
 
+    def insist_on(self, topic_id: str) -> None:
+        """Read nothing but the topic that had this id; raises TopicRecreated."""
+        if topic_id and self.topic_id not in ("", topic_id):
+            raise _created_again(self.topic)
+
     def marks(self) -> Mapping[TopicPartition, int]:
         return {(tp.topic, tp.partition): end for tp, end in self.ends.items()}
 
@@ -244,8 +253,8 @@ def refuse_another(consumer: client.Client, topic: str, topic_id: str) -> None:
         raise _created_again(topic)
 
 
-def _created_again(topic: str) -> LogChanged:
-    return LogChanged(f"topic {topic} was created again while it was read")
+def _created_again(topic: str) -> TopicRecreated:
+    return TopicRecreated(f"topic {topic} was created again while it was read")
 
 
 def record_at(topic: str, partition: int, offset: int) -> Record | None:

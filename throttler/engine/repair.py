@@ -17,7 +17,7 @@ from django.db import DataError, close_old_connections, connection, transaction
 from config.database.clock import database_now
 from config.database.queries import batched
 from config.kafka import Record, Replayed, topic_name
-from config.kafka.reader import Reader
+from config.kafka.reader import Reader, TopicRecreated
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.letters.burial import Letter, bury
@@ -124,14 +124,22 @@ class Rereader:
         suspects = [one for one in asked if isinstance(one, Suspect)]
         try:
             close_old_connections()
-            if suspects:
-                self._repair(suspects)
+            for topic_id in {suspect.lane.topic_id for suspect in suspects}:
+                self._repair_those_of(topic_id, suspects)
             self._bury_rows([one for one in asked if isinstance(one, RefusedRow)])
         except Exception as error:  # noqa: BLE001 (broker or database are away: the lanes stay suspended meanwhile)
             log.warning("rereading_failed", worker=GROUP, error=str(error).strip()[:300])
             connection.close()
             return False
         return True
+
+    def _repair_those_of(self, topic_id: str, suspects: Sequence[Suspect]) -> None:
+        """Of a topic that was created again nothing is repaired: the polling thread learns it as well, and gives up what
+        was read of it."""
+        try:
+            self._repair([suspect for suspect in suspects if suspect.lane.topic_id == topic_id])
+        except TopicRecreated as error:
+            log.warning("rereading_failed", worker=GROUP, error=str(error))
 
     def _repair(self, suspects: Sequence[Suspect]) -> None:
         stored = self._store_again(suspects)
@@ -153,7 +161,7 @@ class Rereader:
     def _store_again(self, suspects: Sequence[Suspect]) -> Counter[Key]:
         wanted, counts = {suspect.key: suspect for suspect in suspects}, Counter[Key]()
         rows: list[OverflowRow] = []
-        for record in records_between(topic_name(INPUT), spans_of(suspects)):
+        for record in records_between(topic_name(INPUT), suspects[0].lane.topic_id, spans_of(suspects)):
             if row := self._row(record, wanted):
                 rows.append(row)
                 counts[row.partition, row.customer_id] += 1
@@ -224,9 +232,13 @@ def spans_of(suspects: Iterable[Suspect]) -> dict[int, tuple[int, int]]:
     return spans
 
 
-def records_between(topic: str, spans: Mapping[int, tuple[int, int]]) -> Iterable[Record]:
-    """What the log still has between these offsets of each partition, both included; one connection for all."""
+def records_between(topic: str, topic_id: str, spans: Mapping[int, tuple[int, int]]) -> Iterable[Record]:
+    """What the log still has between these offsets of each partition, both included; one connection for all.
+
+    Raises TopicRecreated.
+    """
     with Reader(topic, spans) as reader:
+        reader.insist_on(topic_id)
         for tp in reader.tps:
             first, last = spans[tp.partition]
             if last < reader.begins[tp]:

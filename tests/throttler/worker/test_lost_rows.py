@@ -2,7 +2,9 @@
 
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 
@@ -13,6 +15,7 @@ from throttler.customers.models import Customer
 from throttler.engine.repair import RefusedRow, Rereader, Suspect
 from throttler.engine.transaction import OUTPUT
 from throttler.models import Lane, LanePartition, OverflowMessage
+from throttler.overflow import store_of_settings
 from throttler.overflow.store import LaneRange, OverflowRow
 from throttler.verify import checks
 
@@ -78,3 +81,16 @@ def test_what_the_log_no_longer_has_becomes_one_letter(values, run, broker):
     assert (letter.reason, letter.business_key) == ("messages_lost", "held")
     assert letter.error.startswith("5 messages of held between offsets 0 and 9 are")
     assert all(check.ok for check in checks())
+
+
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
+def test_rows_are_not_read_again_from_another_topic(values, send, broker):
+    lane = Lane.objects.get()
+    OverflowMessage.objects.all().delete()
+    of_lane = LaneRange(lane.partition, "held", str(uuid4()), lane.drained, lane.seen, lane.day, lane.backlog)
+    with closing(Rereader(store_of_settings(), "me")) as rereader:
+        assert rereader._done([Suspect(of_lane, lane.backlog, False)]), "it is not tried for ever"
+        assert rereader.found.empty()
+        assert (OverflowMessage.objects.count(), DeadLetter.objects.count()) == (0, 0)
+        assert rereader._done([Suspect(replace(of_lane, topic_id=lane.topic_id), lane.backlog, False)])
+    assert OverflowMessage.objects.count() == 10
