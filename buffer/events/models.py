@@ -116,6 +116,10 @@ class EventQuerySet(models.QuerySet["BufferedEvent"]):
     def of_stream(self, stream: str) -> EventQuerySet:
         return self.filter(stream=stream)
 
+    def of_topic(self, topic_id: str) -> EventQuerySet:
+        """Whose places are in this topic, or in one that was read before brokers had ids."""
+        return self.filter(topic_id__in=["", topic_id]) if topic_id else self
+
     def at(self, stream: str, locations: Iterable[str]) -> EventQuerySet:
         return self.filter(stream=stream, location_id__any=frozenset(locations))
 

@@ -244,11 +244,10 @@ def _cut_batches(
     events = _open_events(stream, [bucket for bucket, _ in chosen], most)
     round_.tried = [event for waiting in events.values() for event in waiting]
     frozen: list[Cut] = []
-    topic_id = _topic_id(stream)
     for bucket, decision in chosen:
         slices = enumerate(cut(stream, events.get(bucket.location_id, ())), start=bucket.sequence + 1)
         try:
-            batches = [freeze(stream, bucket.location_id, n, part, now, topic_id) for n, part in slices]
+            batches = [freeze(stream, bucket.location_id, n, part, now) for n, part in slices]
         except Exception as error:
             raise Unfrozen(f"{type(error).__name__}: {error}") from error
         frozen.append((bucket, decision, batches))
@@ -285,11 +284,6 @@ def _open_events(stream: Stream, buckets: Sequence[Candidate], most: int | None 
     for event in sorted(map(Claimed._make, events)):
         grouped[event.location_id].append(event)
     return grouped
-
-
-def _topic_id(stream: Stream) -> str:
-    rows = Watermark.objects.of_group(GROUP).of_topic(stream.topic)
-    return rows.exclude(topic_id="").values_list("topic_id", flat=True).first() or ""
 
 
 # bulk_create takes five times as long on PostgreSQL, most of it in this process.

@@ -33,6 +33,7 @@ class Claimed(NamedTuple):
     source_partition: int
     source_offset: int
     traceparent: str | None = None
+    topic_id: str = ""  # of what the offset belongs to
 
 
 class LeasedBatch(NamedTuple):
@@ -79,7 +80,15 @@ def batch_id_of(stream: str, location: str, sequence: int, events: Sequence[Clai
 
 
 def cut(stream: Stream, events: Sequence[Claimed]) -> list[Sequence[Claimed]]:
-    """Slices of at most `max_batch` events whose message stays within `max_bytes`, in order."""
+    """Slices of at most `max_batch` events whose message stays within `max_bytes`, in order.
+
+    One message names one topic: after that was created again, what waits from before goes out in messages of its own.
+    """
+    if len({event.topic_id for event in events}) > 1:
+        of_topic: dict[str, list[Claimed]] = {}
+        for event in events:
+            of_topic.setdefault(event.topic_id, []).append(event)
+        return [part for together in of_topic.values() for part in cut(stream, together)]
     slices: list[Sequence[Claimed]] = []
     start = size = 0
     for index, event in enumerate(events):
@@ -99,10 +108,8 @@ def weigh(event: Claimed) -> int:
     return 2 * len(event.payload.encode()) + 64
 
 
-def freeze(
-    stream: Stream, location: str, sequence: int, events: Sequence[Claimed], now: datetime, topic_id: str
-) -> Frozen:
-    """The message of a batch; `now` is the database's time of the claim."""
+def freeze(stream: Stream, location: str, sequence: int, events: Sequence[Claimed], now: datetime) -> Frozen:
+    """The message of a batch, whose events are of one topic; `now` is the database's time of the claim."""
     batch_id = batch_id_of(stream.name, location, sequence, events)
     message = {
         "batch_id": str(batch_id),
@@ -113,7 +120,7 @@ def freeze(
     }
     # Which version of each order went out: a buffer that is rebuilt from Kafka needs to know.
     positions = [[event.source_partition, event.source_offset] for event in events]
-    return Frozen(batch_id, sequence, as_json(message), headers_of(batch_id, positions, topic_id), events)
+    return Frozen(batch_id, sequence, as_json(message), headers_of(batch_id, positions, events[0].topic_id), events)
 
 
 class FrozenOrders(msgspec.Struct):

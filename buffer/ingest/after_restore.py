@@ -141,10 +141,18 @@ def unknown_batches(sent: SentOrders) -> set[uuid.UUID]:
 # -- Reading again -----------------------------------------------------------------------------------------
 @dataclass
 class Regain:
-    """What was sent, and the offsets up to which an earlier life of the database had read. Pure."""
+    """What was sent, and the offsets up to which an earlier life of the database had read. Pure.
+
+    All places are in the topic that has this id; "" where the broker has none.
+    """
 
     sent: SentOrders
     gaps: dict[TopicPartition, int]
+    topic_id: str = ""
+
+    def is_about(self, topic_id: str) -> bool:
+        """Whether a place in the topic that has this id is one of these."""
+        return not self.topic_id or topic_id in ("", self.topic_id)
 
     def split(self, batch: RecordBatch) -> list[RecordBatch]:
         """Records up to the version that was sent, and records after it: those are late."""

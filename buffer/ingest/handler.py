@@ -138,7 +138,8 @@ class Ingest(LetterHandler, Replayable):
         workers therefore never deadlock.
         """
         outcome = StoredBatch()
-        if (regaining := self.regaining) is None:
+        regaining = self.regaining
+        if regaining is None or not regaining.is_about(_topic_id(batch)):
             self._store(batch, outcome, now)
         else:
             self._store_again(batch, regaining, outcome, now)
@@ -180,7 +181,7 @@ class Ingest(LetterHandler, Replayable):
         2. Whatever it left alone is read back and classified: redelivered, late, or a conflict.
         """
         prepared: Prepared = batch.prepared
-        topic_id = next(iter(batch.topic_ids.values()), "")
+        topic_id = _topic_id(batch)
         rows = prepared.ordered
         constants = {"stream": self.name, "topic_id": topic_id, "created_at": now, "updated_at": now}
         changed = self._settle_changed(prepared, EVENTS.run(rows, {**NEW_EVENT, **constants}), outcome)
@@ -263,14 +264,15 @@ class Ingest(LetterHandler, Replayable):
 
         Records below `gaps` are compared with it, and orders that were pending in the backup are marked at once.
         """
-        sent = read_sent(self.stream, topic_ids.get(topic_name(self.stream.topic), ""))
-        known = self.regaining.gaps if self.regaining else {}
+        topic_id = topic_ids.get(topic_name(self.stream.topic), "")
+        sent = read_sent(self.stream, topic_id)
+        known = self.regaining.gaps if self.regaining and self.regaining.is_about(topic_id) else {}
         known.update(gaps)  # in place: a batch under way may close one
-        self.regaining = Regain(sent, known)
+        self.regaining = Regain(sent, known, topic_id)
         log.warning("database_restored", stream=self.name, batches_sent_since=len(unknown_batches(sent)))
         with transaction.atomic():
             now = database_now()
-            pending = BufferedEvent.objects.pending().of_stream(self.name)
+            pending = BufferedEvent.objects.pending().of_stream(self.name).of_topic(topic_id)
             keys = list(pending.values_list("partition_key", "order_id", "location_id"))
             recounted = recount_buckets(self.stream, mark_sent(self.stream, keys, sent, now), now)
             counters.add({(self.name, "recounted", "open"): recounted}, now)
@@ -281,3 +283,8 @@ class Ingest(LetterHandler, Replayable):
         limit = settings.BUFFER_HIGH_WATER * (LOW_WATER if self._pressed else 1)
         self._pressed = opened >= limit
         return self._pressed
+
+
+def _topic_id(batch: RecordBatch) -> str:
+    """Of the one topic that a stream reads."""
+    return next(iter(batch.topic_ids.values()), "")

@@ -66,7 +66,7 @@ class Intake(LetterHandler, Replayable):
     def __init__(self) -> None:
         self.topics = list(settings.MESSAGES_IN)
         # Below these offsets a database that was restored may have sent what it does not remember.
-        self._forgotten: dict[TopicPartition, int] = {}
+        self._forgotten: dict[TopicPartition, Mark] = {}
 
     # -- on the polling thread ------------------------------------------------------------------------
     def prepare(self, batch: RecordBatch) -> Prepared:
@@ -159,9 +159,13 @@ class Intake(LetterHandler, Replayable):
         times = {"created_at": now, "available_at": now, "expires_at": _expiry(promise, batch, now)}
         row = OutboxMessage(id=message_id, payload=promise.text, **content, **trace, **times)
         row.times_revived = 0 if batch.from_log else batch.revision  # that is how often it came back
-        if not batch.revision and record.offset < self._forgotten.get((record.topic, record.partition), 0):
+        if not batch.revision and self._is_forgotten(record, batch.topic_ids):
             row.state, row.times_uncertain = OutboxMessage.State.UNCERTAIN, 1
         return row
+
+    def _is_forgotten(self, record: Record, topic_ids: Mapping[str, str]) -> bool:
+        forgotten = self._forgotten.get((record.topic, record.partition), Mark("", 0))
+        return topic_ids.get(record.topic, "") == forgotten.topic_id and record.offset < forgotten.next_offset
 
     def _compare(
         self,
@@ -232,7 +236,7 @@ class Intake(LetterHandler, Replayable):
     # -- around it --------------------------------------------------------------------------------------
     def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[TopicPartition, int]) -> None:
         """A database that was restored: what it reads again may have been sent, and is marked as uncertain."""
-        self._forgotten.update(gaps)
+        self._forgotten |= {place: Mark(topic_ids.get(place[0], ""), end) for place, end in gaps.items()}
 
 
 def _returned(batch: RecordBatch) -> bool:

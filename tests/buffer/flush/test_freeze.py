@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from buffer.flush.flusher import message_of
 from buffer.flush.freeze import Claimed, LeasedBatch, batch_id_of, cut, freeze
 from buffer.streams import streams
-from tests.conftest import TOPIC_ID, order
+from tests.conftest import order
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -32,7 +32,7 @@ def event(number: int, **changes) -> Claimed:
 
 
 def test_the_message_says_what_contract_says(stream):
-    frozen = freeze(stream, "WH-1", 7, [event(1), event(2)], NOW, "t")
+    frozen = freeze(stream, "WH-1", 7, [event(1), event(2)], NOW)
     message = msgspec.json.decode(frozen.payload)
     assert message == {
         "batch_id": str(frozen.batch_id),
@@ -71,7 +71,7 @@ def test_the_row_number_is_no_content():
 
 
 def test_freezing_twice_gives_the_same_bytes(stream):
-    first, second = (freeze(stream, "WH-1", 1, [event(1), event(2)], NOW, "t") for _ in range(2))
+    first, second = (freeze(stream, "WH-1", 1, [event(1), event(2)], NOW) for _ in range(2))
     assert first == second
     assert isinstance(first.batch_id, uuid.UUID)
 
@@ -81,6 +81,14 @@ def test_batches_are_cut_at_the_count_and_at_the_bytes(stream, monkeypatch):
     assert [len(part) for part in cut(stream, [event(n) for n in range(5)])] == [2, 2, 1]
     monkeypatch.setattr(stream, "max_bytes", 1)
     assert [len(part) for part in cut(stream, [event(n) for n in range(3)])] == [1, 1, 1]
+
+
+def test_a_batch_names_the_topic_of_all_its_orders(stream):
+    """Those that wait from before the topic was created again have places of their own."""
+    waiting = [event(n, topic_id="old" if n in (1, 2, 5) else "new") for n in range(1, 7)]
+    parts = cut(stream, waiting)
+    assert [[found.id for found in part] for part in parts] == [[1, 2, 5], [3, 4, 6]]
+    assert [freeze(stream, "WH-1", 1, part, NOW).headers["topic_id"] for part in parts] == ["old", "new"]
 
 
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(1, 1000)), max_size=60), st.sampled_from(["W", "é" * 200]))
@@ -96,6 +104,6 @@ def test_no_message_of_several_orders_is_larger_than_allowed(sizes, location):
     ]
     parts = cut(stream, events)
     assert [found.id for part in parts for found in part] == [found.id for found in events]
-    for frozen in (freeze(stream, location, 1, part, NOW, TOPIC_ID) for part in parts if len(part) > 1):
+    for frozen in (freeze(stream, location, 1, part, NOW) for part in parts if len(part) > 1):
         leased = LeasedBatch(frozen.batch_id, stream.name, location, frozen.payload, frozen.headers, 1)
         assert message_of(leased).size <= stream.max_bytes

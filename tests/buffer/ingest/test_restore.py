@@ -71,6 +71,13 @@ def test_what_was_sent_is_settled_and_its_change_is_late(again):
     assert handler.regaining is None, "the gap is closed"
 
 
+def test_of_a_topic_that_was_created_again_nothing_was_sent(again):
+    handler, batch = again
+    handler.regaining.topic_id = "the topic of before"
+    write(handler, batch)
+    assert set(statuses().values()) == {"pending"}
+
+
 def test_a_batch_that_is_run_again_still_knows_what_was_sent(again):
     handler, batch = again
     with pytest.raises(RuntimeError), transaction.atomic():

@@ -1,6 +1,7 @@
 """Orders that were sent since the backup: the very version that was sent, while it waits, and no other."""
 
 import uuid
+from contextlib import closing
 from types import SimpleNamespace
 
 import msgspec
@@ -10,6 +11,7 @@ from buffer.events.models import BufferedEvent
 from buffer.flow import Aggregator
 from buffer.flush.freeze import headers_of
 from buffer.ingest.after_restore import SentOrders, Version, mark_sent, read_sent, versions_in
+from buffer.ingest.handler import Ingest
 from buffer.ingest.rebuild import rebuild
 from buffer.verify import Published
 from config.database.clock import database_now
@@ -109,6 +111,19 @@ def test_only_the_version_that_was_sent_is_marked_and_only_while_it_waits(ingest
     assert mark_sent(stream, keys, sent, database_now()) == {"WH-1"}
     statuses = dict(BufferedEvent.objects.values_list("order_id", "status"))
     assert statuses == {"A1": "sent", "A2": "discarded", "A3": "pending"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("topic_id", "status"), [("t", "sent"), ("", "sent"), ("the topic of before", "pending")])
+def test_an_order_that_waits_at_a_place_of_another_topic_was_not_sent(
+    ingest, records, stream, make_topic, topic_id, status
+):
+    make_topic(stream.topic)
+    with closing(client.new_producer()) as producer:
+        producer.send(make_topic(stream.output), value=VALUE, key=b"k", headers=HEADERS, partition=0)
+    ingest(records(order("A1"), start=3), topic_id=topic_id)
+    Ingest(stream).regain({topic_name(stream.topic): "t"}, {})
+    assert BufferedEvent.objects.get().status == status
 
 
 def test_what_comes_after_is_known_within_a_partition_only():

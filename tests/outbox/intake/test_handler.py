@@ -12,6 +12,7 @@ from notifications.mail.content import decode
 from outbox.intake.handler import Intake
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import IdempotencyKey, OutboxMessage
+from tests.conftest import TOPIC_ID
 from tests.logged import lines
 from tests.outbox.intake.conftest import MAIL, counted, envelope, outcomes, reasons, record, stored, write
 
@@ -190,10 +191,17 @@ def test_it_may_expire_sooner_and_never_later(shape):
 # -- after a restore ---------------------------------------------------------------------------------------
 def test_what_a_restored_database_reads_again_may_have_been_sent():
     handler = Intake()
-    handler.regain({}, {("messages-in", 0): 10})
+    handler.regain({"messages-in": TOPIC_ID}, {("messages-in", 0): 10})
     write(record(envelope("a"), offset=9), record(envelope("b"), offset=10), handler=handler)
     marked = [(message.state, message.times_uncertain) for message in stored()]
     assert marked == [("uncertain", 1), ("pending", 0)]
+
+
+def test_what_comes_of_a_topic_that_was_created_again_meanwhile_was_not_forgotten():
+    handler = Intake()
+    handler.regain({"messages-in": "the topic of before"}, {("messages-in", 0): 10})
+    write(record(envelope("a"), offset=9), handler=handler)
+    assert [message.state for message in stored()] == ["pending"]
 
 
 # -- replays of the topic ----------------------------------------------------------------------------------
