@@ -128,7 +128,7 @@ class Offsets:
     def __init__(self, consumer: client.Client, writers: Writers) -> None:
         self.consumer = consumer
         self.writers = writers
-        self._written: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, Mark] = {}
 
     def commit_soon(self) -> bool:
         """Send what is new without waiting; False when there was nothing."""
@@ -154,17 +154,26 @@ class Offsets:
                 _failed(error)
 
     def _new(self) -> client.Offsets:
-        ends: dict[TopicPartition, int] = {}
+        new: dict[TopicPartition, Mark] = {}
         for done in self.writers.finished():
-            if done.sequence:
-                ends |= done.ends
-                self._written |= done.ends
-            else:  # what was passed is old news where a later batch is written
-                ends |= {tp: end for tp, end in done.ends.items() if end > self._written.get(tp, -1)}
-                self._written |= ends
-        # A batch may be done after its partition was taken away: its new owner knows better.
-        mine = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) in ends]
-        return {tp: client.OffsetAndMetadata(ends[tp.topic, tp.partition], "", -1) for tp in mine}
+            marks = {tp: Mark(done.topic_ids.get(tp[0], ""), end) for tp, end in done.ends.items()}
+            if not done.sequence:  # what was passed is old news where a later batch is written
+                marks = {tp: mark for tp, mark in marks.items() if self._is_news(tp, mark)}
+            new |= marks
+            self._written |= marks
+        # A batch may be done after its partition was taken away: its new owner knows better. And after its topic was
+        # created again: there the offset is another place.
+        mine = [tp for tp in self.consumer.assignment() if self._is_there(tp, new.get((tp.topic, tp.partition)))]
+        return {tp: client.OffsetAndMetadata(new[tp.topic, tp.partition].next_offset, "", -1) for tp in mine}
+
+    def _is_news(self, tp: TopicPartition, mark: Mark) -> bool:
+        written = self._written.get(tp)
+        return written is None or written.topic_id != mark.topic_id or written.next_offset < mark.next_offset
+
+    def _is_there(self, tp: client.TopicPartition, mark: Mark | None) -> bool:
+        if mark is None:
+            return False
+        return not mark.topic_id or internals.topic_id_of(self.consumer, tp.topic) in ("", mark.topic_id)
 
 
 def _failed(error: Exception) -> None:

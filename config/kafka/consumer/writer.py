@@ -81,6 +81,7 @@ class Done:
     sequence: int
     ends: Mapping[TopicPartition, int]
     parked: Mapping[tuple[TopicPartition, int], str] = field(default_factory=dict)  # offset: why it became a letter
+    topic_ids: Mapping[str, str] = field(default_factory=dict)  # of the topics that the offsets belong to
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ class Writer:
         self._parked = {}
         self._store(batch)
         if not self._abandon.is_set():
-            self.done.put(Done(sequence, batch.ends, self._parked))
+            self.done.put(Done(sequence, batch.ends, self._parked, batch.topic_ids))
             self.finished = sequence
 
     def _store(self, batch: RecordBatch) -> None:
@@ -272,7 +273,9 @@ class Writer:
                 reached = {tp: self._reach(end, now) for tp, end in ends.items()}
                 self.positions.reach(self.group, reached, now)
                 self.handler.each_second(now)
-            self.done.put(Done(0, {tp: end.passed.next_offset for tp, end in ends.items() if end.passed}))
+            passed = {tp: end.passed for tp, end in ends.items() if end.passed}
+            topic_ids = {topic: mark.topic_id for (topic, _number), mark in passed.items()}
+            self.done.put(Done(0, {tp: mark.next_offset for tp, mark in passed.items()}, topic_ids=topic_ids))
             self.pressed = self.handler.pressure()
             self.waiting = False
         except Exception as error:  # noqa: BLE001 (the next beat tries again; idleness is decided by the last one)

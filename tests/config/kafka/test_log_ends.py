@@ -78,6 +78,18 @@ def test_a_position_that_was_passed_takes_no_offset_back():
     assert [found[client.TopicPartition(*TP)].offset for found in committed] == [120, 130]
 
 
+def test_an_offset_of_a_topic_that_is_no_more_is_not_committed_to_the_next_one(monkeypatch):
+    monkeypatch.setattr("config.kafka.internals.topic_id_of", lambda _consumer, _topic: "new")
+    consumer, committed = Broker(), []
+    consumer.commit_async = committed.append
+    done = [Done(3, {TP: 120}, topic_ids={TP[0]: "old"})]
+    offsets = Offsets(consumer, SimpleNamespace(finished=lambda: done))
+    assert not offsets.commit_soon()
+    done[:] = [Done(0, {TP: 5}, topic_ids={TP[0]: "new"})]
+    assert offsets.commit_soon()
+    assert [found[client.TopicPartition(*TP)].offset for found in committed] == [5]
+
+
 def test_what_was_assigned_and_not_placed_is_not_looked_at(broker):
     """The client's own thread assigns a partition before it calls the listener: between the two the worker saw a
     partition that it had not placed, and died of it."""
