@@ -236,15 +236,15 @@ def _poll(
     try:
         polled = consumer.poll(timeout_ms=timeout_ms)
     except client.OUT_OF_RANGE as error:
-        refuse_another(consumer, topic, topic_id)
+        _refuse_another(consumer, topic, topic_id)
         gone = ", ".join(f"{name}/{number}" for name, number in sorted(client.places_of(error)))
         raise LogChanged(f"{gone}: records were removed before they were read") from error
     if polled:
-        refuse_another(consumer, topic, topic_id)
+        _refuse_another(consumer, topic, topic_id)
     return polled
 
 
-def refuse_another(consumer: client.Client, topic: str, topic_id: str) -> None:
+def _refuse_another(consumer: client.Client, topic: str, topic_id: str) -> None:
     """Raise LogChanged if the topic was created again since it had this id; "" is what old brokers give."""
     if not topic_id:
         return
@@ -349,7 +349,7 @@ class Timeframe:
         if not any(first.values()) and any(begins[tp] < ends[tp] for tp in self.tps):
             return {tp.partition: Bounds(begins[tp], ends[tp]) for tp in self.tps}
         starts, stops = self._search(max(0, self.since - self.slack)), self._search(self.until + self.slack)
-        refuse_another(self.consumer, self.topic, self.topic_id)
+        _refuse_another(self.consumer, self.topic, self.topic_id)
         return {tp.partition: Bounds(_offset(starts[tp], ends[tp]), _offset(stops[tp], ends[tp])) for tp in self.tps}
 
     def _search(self, timestamp: int) -> dict[client.TopicPartition, client.OffsetAndTimestamp | None]:
