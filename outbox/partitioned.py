@@ -13,6 +13,7 @@ DEAD_LETTERS = PartitionSpec(
     unfinished="status IN ('open', 'requeued')",
 )
 
+UNFINISHED = "state IN ('pending', 'processing', 'uncertain')"
 MESSAGES = PartitionSpec(
     model="outbox.OutboxMessage",
     column="id",
@@ -21,7 +22,7 @@ MESSAGES = PartitionSpec(
     ahead=14,
     back=1,
     keep_days_setting="OUTBOX_RETENTION_DAYS",
-    unfinished="state IN ('pending', 'processing', 'uncertain')",
+    unfinished=UNFINISHED,
     before_drop="outbox.messages.retention.before_drop",
     locks=("outbox.FlowCounter",),
     archive_setting="OUTBOX_ARCHIVE",
@@ -34,4 +35,7 @@ ATTEMPTS = PartitionSpec(
     ahead=14,
     back=1,
     keep_days_setting="ATTEMPT_RETENTION_DAYS",
+    # An attempt says of a message whose worker is lost that it may have been sent.
+    unfinished=f"message_id IN (SELECT id FROM outbox_outboxmessage WHERE {UNFINISHED})",  # noqa: S608 (a constant)
+    locks=("outbox.OutboxMessage",),
 )

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.db import transaction
 
 from config.database.clock import database_now
@@ -25,20 +24,29 @@ from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 A_ROUND = 200
 
 EXPIRE = Rewrite(
-    OutboxMessage, key="id", changes="", constants="state error_class error", guard="old.state = 'pending'", span="id"
+    OutboxMessage, key="id", changes="error", constants="state error_class", guard="old.state = 'pending'", span="id"
 )
 TEXT = "it was not sent before its expires_at"
+MAYBE_SENT = "its expires_at came, and nobody could tell whether an earlier try was accepted"
 
 
 def expire(channel: str, messages: Sequence[Message], now: datetime) -> None:
     """Expire locked pending messages, in the caller's transaction."""
-    rows = [(message.id.hex,) for message in messages]
-    ended = EXPIRE.run(rows, {"state": OutboxMessage.State.EXPIRED.value, "error_class": "expired", "error": TEXT})
+    rows = [(message.id.hex, _why_expired(message)) for message in messages]
+    ended = EXPIRE.run(rows, {"state": OutboxMessage.State.EXPIRED.value, "error_class": "expired"})
     if ended != len(rows):
         raise RuntimeError(f"expired {ended} of {len(rows)} locked messages")
-    bury([letter_of(channel, message, "expire", "expired", TEXT, now) for message in messages], FLOW, now)
+    bury(
+        [letter_of(channel, message, "expire", "expired", _why_expired(message), now) for message in messages],
+        FLOW,
+        now,
+    )
     counters.add({(FLOW, channel, "expired"): len(rows)}, now)
     log_committed("messages_expired", "warning", channel=channel, messages=len(rows), ids=ids_of(messages))
+
+
+def _why_expired(message: Message) -> str:
+    return MAYBE_SENT if message.times_uncertain else TEXT
 
 
 def expire_due(channel: str) -> int:
@@ -159,8 +167,7 @@ def _round(now: datetime) -> int:
 
 def _tried(leases: dict[uuid.UUID, uuid.UUID], now: datetime) -> set[uuid.UUID]:
     """Messages whose last holder had begun a call; closes their attempts."""
-    oldest = now - timedelta(days=2, seconds=settings.OUTBOX_LEASE_SECONDS)
-    attempts = DeliveryAttempt.objects.of(leases).since(oldest).filter(lease_token__in=set(leases.values())).open()
+    attempts = DeliveryAttempt.objects.of(leases).filter(lease_token__in=set(leases.values())).open()
     tries = dict(attempts.values_list("id", "message_id"))
     DeliveryAttempt.objects.filter(id__in=tries).close(now, "lost", LOST)
     return set(tries.values())

@@ -94,7 +94,13 @@ class AttemptQuerySet(models.QuerySet):
         return self.filter(finished_at__isnull=True)
 
     def of(self, message_ids: Iterable[uuid.UUID]) -> AttemptQuerySet:
-        return self.filter(message_id__any=frozenset(message_ids))
+        """Of these messages, however long ago; partitions that end before the oldest of them are not read."""
+        wanted = frozenset(message_ids)
+        if not wanted:
+            return self.none()
+        # The clock that made an attempt's id is at most a day behind its message's: nobody claims one of `tomorrow()`.
+        eve = smallest_uuid7(max(0, uuid7_milliseconds(min(wanted)) - DAY_MS))
+        return self.filter(message_id__any=wanted, id__gte=eve)
 
     def since(self, moment: datetime) -> AttemptQuerySet:
         """Prune the partitions before that day."""

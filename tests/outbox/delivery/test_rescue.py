@@ -1,23 +1,27 @@
 """Workers that did not come back, and what nobody can tell."""
 
 import threading
-from datetime import timedelta
+from datetime import UTC, datetime, time, timedelta
 
 import pytest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.partitions import ensure_partitions, rotate, rotation
+from config.partitions.rotation import driver_for
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.leases import recover
 from outbox.delivery import levers, overdue
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.delivery.overdue import rescue
-from outbox.delivery.settle import release
+from outbox.delivery.settle import open_attempts, release
 from outbox.letters.models import DeadLetter
 from outbox.messages import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
+from outbox.partitioned import ATTEMPTS
 from outbox.workers.start import recover_claims
+from tests.outbox.aged import aged
 from tests.outbox.scripted import AMBIGUOUS, SENT, TRANSIENT, Scripted, message, promise, taken_back
 
 pytestmark = pytest.mark.django_db
@@ -80,6 +84,59 @@ def test_a_message_in_the_middle_of_a_call_is_uncertain(install, monkeypatch, du
     assert row.available_at > database_now() + timedelta(seconds=100)
     attempt = DeliveryAttempt.objects.get()
     assert (attempt.outcome, bool(attempt.finished_at)) == ("lost", True)
+
+
+@pytest.mark.parametrize("days", [0, 3, 40])
+def test_however_long_nobody_looked_a_begun_call_is_uncertain(memory, days):
+    """Looked for in the last two days only, it was sent again and unmarked, and its attempt stayed open."""
+    begun, untried = promise("order:begun"), promise("order:untried")
+    found = claim(memory, "poll", 100)
+    tried = [one for one in found.messages if one.id == begun]
+    open_attempts(tried, "memory", found.token, "poll", database_now())
+    begun, untried = aged(begun, days), aged(untried, days)
+    over()
+    rescue(database_now())
+    assert (message(begun).state, message(begun).times_uncertain) == ("uncertain", 1)
+    assert (message(untried).state, message(untried).times_uncertain) == ("pending", 0)
+    assert DeliveryAttempt.objects.get().outcome == "lost"
+
+
+@pytest.fixture
+def outlived(monkeypatch, settings, transactional_db):
+    """Rotation believes that the attempts of today are older than their retention."""
+    settings.ATTEMPT_RETENTION_DAYS = 1
+    today = database_now().date()
+    day = next(partition for partition in driver_for(ATTEMPTS, "default").existing() if partition.holds(today))
+    then = datetime.combine(day.upper + timedelta(days=1), time(1), UTC)
+    monkeypatch.setattr(rotation, "database_now", lambda using: then)
+    yield
+    monkeypatch.undo()
+    DeliveryAttempt.objects.all().delete()
+    ensure_partitions(ATTEMPTS)
+
+
+@pytest.mark.parametrize("state", ["processing", "pending", "uncertain", "sent"])
+def test_attempts_of_what_is_unfinished_outlive_their_retention(memory, outlived, state):
+    promise()
+    found = claim(memory, "poll", 100)
+    open_attempts(found.messages, "memory", found.token, "poll", database_now())
+    OutboxMessage.objects.update(state=state)
+    assert rotate(specs=[ATTEMPTS])[0].failures == []
+    assert DeliveryAttempt.objects.count() == (state != "sent")
+    OutboxMessage.objects.update(state="sent")
+    rotate(specs=[ATTEMPTS])
+    assert not DeliveryAttempt.objects.exists()
+
+
+def test_the_letter_of_one_that_may_have_been_sent_does_not_say_that_it_was_not(memory, go, later):
+    memory.answers = [AMBIGUOUS]
+    promise()
+    go(memory)
+    later(10**5)
+    assert overdue.decide_uncertain(memory) == 1
+    later(10**8)
+    assert overdue.expire_due("memory") == 1
+    assert DeadLetter.objects.get().error == OutboxMessage.objects.get().error == overdue.MAYBE_SENT
 
 
 def test_where_keys_are_honoured_it_is_simply_tried_again(install, monkeypatch, go):
