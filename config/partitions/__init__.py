@@ -12,6 +12,7 @@ from config.partitions.rotation import (
     plan_for,
     rotate,
     runway_days,
+    storable,
 )
 from config.partitions.spec import Keep, Partition, PartitionSpec
 
@@ -30,4 +31,5 @@ __all__ = [
     "plan_for",
     "rotate",
     "runway_days",
+    "storable",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
@@ -19,7 +19,7 @@ from config.database.clock import database_now
 from config.database.transactions import Remedy, remedy_for
 from config.flows import Need, Reading
 from config.partitions.drivers import Driver, MySQL, PostgreSQL, SQLite
-from config.partitions.spec import DropRefused, Keep, Partition, PartitionSpec
+from config.partitions.spec import DropRefused, Keep, Partition, PartitionSpec, Value, day_of
 from config.telemetry import metrics
 from config.telemetry.logs import log
 
@@ -208,6 +208,12 @@ def runway_days(spec: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> float:
 def living_keys(spec: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> set[str]:
     """Keys of partitions that still exist: what `before_drop` recorded under them has not been dropped yet."""
     return {partition.key for partition in driver_for(spec, using).existing()}
+
+
+def storable(spec: PartitionSpec, values: Collection[Value], using: str = DEFAULT_DB_ALIAS) -> set[Value]:
+    """Those of these column values for which there is a partition now."""
+    existing, days = driver_for(spec, using).existing(), {value: day_of(spec.encoding, str(value)) for value in values}
+    return {value for value, day in days.items() if day and any(partition.holds(day) for partition in existing)}
 
 
 def apply(plan: Plan) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 
 from django.apps import apps
@@ -190,6 +190,10 @@ class PartitionSpec:
         if self.keep_days_setting:
             return today - timedelta(days=keep)
         return shift("month", start_of("month", today), -keep)
+
+    def kept_from(self, now: datetime) -> Value:
+        """The smallest column value that no rotation has dropped by then, while retention was never shorter."""
+        return self.value(self.oldest(now.astimezone(UTC).date()) or EPOCH)
 
     def partition(self, start: date, prefix: str = "p") -> Partition:
         """The partition of the period that begins at `start`."""

