@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from django.conf import settings
@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 from config.database.clock import database_now
 from config.database.queries import by_key
 from config.database.transactions import consistent_snapshot
-from config.fields import is_uuid, smallest_uuid7
+from config.fields import is_uuid
 from config.flows import Check, Deed, Flow, Reading
 from config.telemetry import metrics
 from notifications.email_handler import EmailHandler
@@ -26,6 +26,7 @@ from notifications.orders.changes import Action, Impossible
 from notifications.orders.models import Order, OrderEvent
 from notifications.webhooks.inbox import WebhookEvent
 from outbox.messages.models import DeliveryAttempt, OutboxMessage
+from outbox.messages.retention import kept_since
 
 MOST_COUNTED = 100_000
 
@@ -164,8 +165,7 @@ def _status_is_the_last_event() -> Check:
 
 def _every_event_has_its_message() -> Check:
     """Of the events whose messages retention cannot have dropped yet."""
-    kept = database_now() - timedelta(days=settings.OUTBOX_RETENTION_DAYS)
-    events = OrderEvent.objects.filter(created_at__gte=kept)
+    events = OrderEvent.objects.filter(message_id__gte=kept_since(database_now()))
     promised = 0
     missing: list[dict[str, object]] = []
     for chunk in by_key(events.values_list("message_id", "order_id", "event_type"), CHUNK):
@@ -183,7 +183,7 @@ def _every_event_has_its_message() -> Check:
 
 def _every_sent_mail_has_its_delivery() -> Check:
     """Of the mails that a worker sent, and that both retentions keep; one that a person marked as sent has none."""
-    kept = smallest_uuid7(int((database_now() - timedelta(days=settings.OUTBOX_RETENTION_DAYS - 1)).timestamp() * 1000))
+    kept = kept_since(database_now())
     # Not the handlers themselves: who runs `verify` need not have the credentials of the mail server.
     channels = [name for name, path in settings.HANDLERS.items() if issubclass(import_string(path), EmailHandler)]
     sent = OutboxMessage.objects.filter(state="sent", channel__in=channels, pk__gte=kept)

@@ -16,6 +16,7 @@ from config.database.transactions import consistent_snapshot
 from config.fields import smallest_uuid7
 from config.flows import Check
 from config.kafka import topic_name
+from outbox.audit_log.flow import swept
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.counters import dropped_rows
@@ -31,7 +32,7 @@ from outbox.letters.verify import (
 )
 from outbox.messages.models import FLOW, NOT_SENT, DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
 from outbox.messages.publish import SCOPE, content_hash
-from outbox.messages.retention import KEYS_SWEPT, RESENDS_SWEPT
+from outbox.messages.retention import KEYS_SWEPT, RESENDS_SWEPT, kept_since
 from outbox.partitioned import MESSAGES
 from outbox.replay_batches.models import OF_MESSAGES, OUTCOMES, ReplayBatch, ReplayItem
 from outbox.topic_replay.models import TopicReplay
@@ -105,7 +106,7 @@ def checks() -> Iterator[Check]:
         yield _no_try_is_left_open()
         yield _order_was_kept()
         yield _sent_was_counted(states, now)
-        yield _cancelled_was_counted(states, now)
+        yield _cancelled_was_counted(states)
         yield _nothing_waits_for_ever(now)
         yield from _letters_fit_the_states()
         yield no_partition_is_stopped("change capture", topic_name(CDC_GROUP))
@@ -139,8 +140,7 @@ def _published_is_somewhere(states: dict[str, int]) -> Check:
 
 
 def _every_key_has_its_message(now: datetime) -> Check:
-    kept = _first_id(now, min(settings.OUTBOX_RETENTION_DAYS, settings.OUTBOX_IDEMPOTENCY_DAYS) - 1)
-    lost = IdempotencyKey.objects.filter(scope=SCOPE, message_id__gte=kept).exclude(
+    lost = IdempotencyKey.objects.filter(scope=SCOPE, message_id__gte=kept_since(now)).exclude(
         Exists(OutboxMessage.objects.filter(pk=OuterRef("message_id")))
     )
     return Check("outbox: every idempotency key has its message", rows=_shown(lost.values_list("key", "message_id")))
@@ -151,7 +151,7 @@ def _resent_is_somewhere(now: datetime) -> Iterator[Check]:
     totals = counters.totals(FLOW)
     kept = totals.get("resent", 0) - totals.get(RESENDS_SWEPT, 0)
     yield Check("outbox: messages that were resent = those counted", kept, Resend.objects.count())
-    first = _first_id(now, settings.OUTBOX_RETENTION_DAYS - 1)
+    first = kept_since(now)
     there = OutboxMessage.objects.filter(pk=OuterRef("message_id"))
     lost = Resend.objects.filter(message_id__gte=first).exclude(Exists(there))
     strange = Resend.objects.filter(message_id__lte=F("resent_from"))
@@ -189,8 +189,7 @@ def _states_fit() -> Check:
 
 def _sent_was_tried(now: datetime) -> Check:
     """As far back as attempts are kept."""
-    kept = _first_id(now, min(settings.ATTEMPT_RETENTION_DAYS, settings.OUTBOX_RETENTION_DAYS) - 1)
-    untried = OutboxMessage.objects.filter(state=State.SENT, pk__gte=kept).exclude(
+    untried = OutboxMessage.objects.filter(state=State.SENT, pk__gte=_attempts_kept(now)).exclude(
         Exists(DeliveryAttempt.objects.filter(message_id=OuterRef("pk")))
     )
     return Check("outbox: no sent message without its attempt", rows=_shown(untried.values_list("pk", flat=True)))
@@ -236,24 +235,24 @@ def _sent_was_counted(states: dict[str, int], now: datetime) -> Check:
 
 def _misfits(now: datetime, *, too_many: bool) -> list[object]:
     """Candidates: sent without a try that was accepted (as confirmed ones are), or not sent in spite of one."""
-    kept = _first_id(now, min(settings.ATTEMPT_RETENTION_DAYS, settings.OUTBOX_RETENTION_DAYS) - 1)
     tried = Exists(DeliveryAttempt.objects.filter(message_id=OuterRef("pk"), outcome="sent"))
     wrong = Q(~tried, state=State.SENT) if too_many else Q(tried) & ~Q(state=State.SENT)
-    return _shown(OutboxMessage.objects.filter(wrong, pk__gte=kept).order_by("-pk").values_list("pk", flat=True))
+    rows = OutboxMessage.objects.filter(wrong, pk__gte=_attempts_kept(now))
+    return _shown(rows.order_by("-pk").values_list("pk", flat=True))
 
 
-def _cancelled_was_counted(states: dict[str, int], now: datetime) -> Check:
+def _cancelled_was_counted(states: dict[str, int]) -> Check:
     """Only people cancel: each cancelled message is counted, and named in the operators' trail."""
     counted = counters.totals(FLOW).get("cancelled", 0)
     there = states.get(State.CANCELLED, 0) + dropped_rows(FLOW, MESSAGES, State.CANCELLED)
-    return Check("outbox: cancelled by operators = cancelled + dropped", counted, there, _cancelled_by_nobody(now))
+    return Check("outbox: cancelled by operators = cancelled + dropped", counted, there, _cancelled_by_nobody())
 
 
-def _cancelled_by_nobody(now: datetime) -> list[UUID]:
+def _cancelled_by_nobody() -> list[UUID]:
     """As far back as the trail is kept, unless a deed was about more messages than it could name."""
     cancelled = OutboxMessage.objects.filter(state__oneof=NOT_SENT, state=State.CANCELLED).order_by("pk")
-    if settings.AUDIT_RETENTION_DAYS:
-        cancelled = cancelled.filter(pk__gte=_first_id(now, settings.AUDIT_RETENTION_DAYS - 1))
+    if gone_before := swept().before:
+        cancelled = cancelled.filter(pk__gte=_first_id(gone_before + SLACK))
     ids = set(cancelled.values_list("pk", flat=True))
     deeds = OperatorAction.objects.filter(verb="cancel").values_list("detail", "rows") if ids else ()
     for detail, rows in deeds:
@@ -313,8 +312,13 @@ def _every_message_is_as_promised() -> Check:
     return Check("outbox: every message has the payload that was published", rows=changed[:OFFENDERS])
 
 
-def _first_id(now: datetime, days: int) -> UUID:
-    return smallest_uuid7(int((now - timedelta(days=max(0, days))).timestamp() * 1000))
+def _attempts_kept(now: datetime) -> UUID:
+    """Messages from this id on have all their attempts; one may be made by a clock that is behind the message's."""
+    return max(kept_since(now), _first_id(now - timedelta(days=settings.ATTEMPT_RETENTION_DAYS) + SLACK))
+
+
+def _first_id(moment: datetime) -> UUID:
+    return smallest_uuid7(int(moment.timestamp() * 1000))
 
 
 def _shown(rows: QuerySet) -> list[object]:

@@ -155,8 +155,17 @@ def record_dropped(using: str, partition: Partition, counts: Mapping[tuple[str, 
 
 def dropped_rows(flow: str, spec: PartitionSpec, *statuses: str) -> int:
     """How many rows of a flow (with these statuses) left with partitions of `spec`; those that still stand do not count."""
+    rows = _dropped(flow, spec)
+    return sum(value for _, name, value in rows if not statuses or name.removeprefix("dropped_") in statuses)
+
+
+def newest_dropped(flow: str, spec: PartitionSpec) -> str:
+    """The label of the newest partition of `spec` that left with rows of a flow; empty when none did."""
+    scopes = (scope for scope, *_ in _dropped(flow, spec))
+    return max((scope.removeprefix(DROPPED).partition(".")[0] for scope in scopes), default="")
+
+
+def _dropped(flow: str, spec: PartitionSpec) -> list[tuple[str, str, int]]:
     living = {f"{DROPPED}{key}" for key in living_keys(spec)}
-    rows = FlowCounter.objects.filter(flow=flow, scope__startswith=DROPPED)
-    if statuses:
-        rows = rows.filter(name__in=[f"dropped_{status}" for status in statuses])
-    return sum(value for scope, value in rows.values_list("scope", "value") if scope not in living)
+    rows = FlowCounter.objects.filter(flow=flow, scope__startswith=DROPPED).values_list("scope", "name", "value")
+    return [row for row in rows if row[0] not in living]

@@ -8,18 +8,21 @@ import os
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Exists, OuterRef, QuerySet
 
 from config.database.queries import in_chunks
 from config.partitions import Keep, Partition, PartitionSpec
+from config.partitions.spec import day_of
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
-from outbox.messages.models import FLOW, IdempotencyKey, Resend
+from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage, Resend
 from outbox.messages.publish import SCOPE
+from outbox.partitioned import MESSAGES
 
 # -- Counts the messages of a day before its partition is dropped, and writes them to a file if asked --------
 CHUNK = 2000
@@ -36,6 +39,13 @@ def before_drop(using: str, spec: PartitionSpec, partition: Partition) -> None:
     if settings.OUTBOX_ARCHIVE not in ("drop", "detach") and states:
         _write(spec, partition, rows)
     counters.record_dropped(using, partition, {(FLOW, state): number for state, number in states.items()})
+
+
+def kept_since(now: datetime) -> UUID:
+    """The smallest id from which on no message was dropped: retention may have been shorter once."""
+    kept = MESSAGES.kept_from(now)
+    dropped = day_of("date", counters.newest_dropped(FLOW, MESSAGES))
+    return cast(UUID, max(kept, MESSAGES.value(dropped + timedelta(days=1))) if dropped else kept)
 
 
 def _write(spec: PartitionSpec, partition: Partition, rows: object) -> None:
@@ -93,10 +103,10 @@ RESENDS_SWEPT = "resends_swept"
 def sweep_resends(now: datetime) -> int:
     """Delete what was resent when its message is gone as well, OUTBOX_RETENTION_DAYS later; returns how many."""
     oldest = now - timedelta(days=settings.OUTBOX_RETENTION_DAYS + 1)
-    return sum(
-        _delete_resends(rows, now)
-        for rows in in_chunks(Resend.objects.filter(created_at__lt=oldest).order_by("created_at"))
-    )
+    # One that is unfinished is kept longer, and as long nobody may send its first again.
+    there = Exists(OutboxMessage.objects.filter(pk=OuterRef("message_id")))
+    gone = Resend.objects.filter(~there, created_at__lt=oldest).order_by("created_at")
+    return sum(_delete_resends(rows, now) for rows in in_chunks(gone))
 
 
 def _delete_resends(rows: QuerySet, now: datetime) -> int:

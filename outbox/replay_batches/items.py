@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from config.database.queries import delete_in_chunks
 from config.database.transactions import Stale
@@ -165,6 +165,6 @@ def _throw_away(old: datetime, now: datetime) -> None:
 
 
 def _rest(now: datetime) -> int:
-    """What a killed sweep has left."""
-    gone = ReplayBatch.objects.filter(items_gone_at__lt=now, items_gone_at__gt=now - timedelta(days=7))
-    return sum(delete_in_chunks(ReplayItem.objects.of(batch)) for batch in gone)
+    """What a killed sweep has left, however long ago."""
+    left = ReplayBatch.objects.filter(Exists(ReplayItem.objects.filter(batch=OuterRef("pk"))), items_gone_at__lt=now)
+    return sum(delete_in_chunks(ReplayItem.objects.of(batch)) for batch in left)

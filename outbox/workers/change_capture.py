@@ -29,6 +29,7 @@ from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import failed_again, record_of, would_refuse
 from outbox.messages.models import FLOW, UNFINISHED, OutboxMessage
+from outbox.messages.retention import kept_since
 
 # -- What Debezium says about the outbox table: a record of its topic becomes a hint, a skip or a refusal ----
 # A hint names a row that is worth claiming; it is never what is sent (DESIGN §6). So the same row twice, a snapshot
@@ -216,8 +217,7 @@ def effect(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
     states = dict(
         OutboxMessage.objects.among([letter.carrier for letter in letters if letter.carrier]).values_list("id", "state")
     )
-    kept = now - timedelta(days=settings.OUTBOX_RETENTION_DAYS)
-    oldest = smallest_uuid7(int(kept.timestamp() * 1000))
+    oldest = kept_since(now)
     return {letter.pk: _effect(letter.carrier, states, oldest) for letter in letters}
 
 

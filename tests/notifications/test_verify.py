@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from config.admin.levers import Operator
 from notifications.flow import checks
-from notifications.models import Delivery, OrderEvent
+from notifications.models import Delivery, Order, OrderEvent
 from outbox.channels.handlers import Outcome
 from outbox.delivery import levers
 from outbox.models import OutboxMessage
 from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
+from tests.outbox.aged import aged
 
 
 def failing() -> dict[str, list]:
@@ -26,11 +27,16 @@ def test_a_delivery_that_was_deleted_is_missed(email):  # noqa: F811
 
 
 def test_a_delivery_may_go_with_its_day(email, settings):  # noqa: F811
-    paid()
+    message = paid()
     go(email)
+    aged(message.pk, 3)
+    OrderEvent.objects.all().delete()
+    Order.objects.all().delete()
     Delivery.objects.all().delete()
-    settings.OUTBOX_RETENTION_DAYS = 0
+    settings.OUTBOX_RETENTION_DAYS = 1
     assert failing() == {}
+    settings.OUTBOX_RETENTION_DAYS = 3
+    assert list(failing()) == ["orders: every mail that was sent has its delivery"]
 
 
 def test_a_mail_that_a_person_marks_as_sent_has_no_delivery(email, monkeypatch):  # noqa: F811

@@ -7,7 +7,7 @@ import pytest
 from config.database.clock import database_now
 from outbox.replay_batches.items import sweep_items
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
-from outbox.verify import batches_are_counted
+from outbox.verify import SWEEPS, batches_are_counted
 from tests.logged import lines
 from tests.outbox.replay_batches.scripted_flow import confirmed, counts, letters, previewed, run_until, step
 
@@ -38,13 +38,15 @@ def test_items_go_with_the_letters_and_the_totals_stay():
     assert sweep_items(database_now()) == 0
 
 
-def test_what_a_killed_sweep_has_left_goes_the_next_time():
+@pytest.mark.parametrize("ago", [timedelta(hours=1), timedelta(days=8)])
+def test_what_a_killed_sweep_has_left_goes_the_next_time(ago):
     letters(3)
     batch = run_until(confirmed(), "done")
     age(batch, "finished_at")
-    ReplayBatch.objects.update(items_gone_at=database_now() - timedelta(hours=1))
-    assert faults() == []
+    ReplayBatch.objects.update(items_gone_at=database_now() - ago)
+    assert bool(faults()) is (ago > SWEEPS)
     assert sweep_items(database_now()) == 3
+    assert faults() == []
 
 
 def test_a_batch_with_letters_on_their_way_keeps_its_items(scripted):
