@@ -82,6 +82,7 @@ class Letters(Generic[Letter]):
     locked: Sequence[
         str
     ] = ()  # paths that a copy leaves as they are; with a `?` behind it, a missing one stays missing
+    keyed = False  # whether `keys` names any
     in_line = False  # whether letters taken back stand in one line with live traffic, which then waits behind them
     patience = timedelta(hours=1)  # how long a requeued letter may be without its effect before somebody should look
 
@@ -107,6 +108,10 @@ class Letters(Generic[Letter]):
     def requeue_in_words(self, letters: Sequence[Letter]) -> tuple[str, str]:
         """What a requeue of these promises, and the rest of it; empty where the words for all flows fit."""
         return "", ""
+
+    def keys(self, letter: Letter) -> Collection[str]:
+        """The idempotency keys that it names: as long as it is not resolved they are kept, however old they are."""
+        return ()
 
     # -- the pace of a replay -------------------------------------------------------------------------
     def awaited(self, step: str = "") -> bool:

@@ -13,6 +13,7 @@ from outbox.channels.models import ChannelState
 from outbox.delivery import redelivery
 from outbox.intake.envelope import CONFLICT, LOCKED, NAMED, READABLE, Prepared, placed_fields
 from outbox.intake.handler import Intake
+from outbox.intake.named_keys import keys_named_in
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import batch_of, failed_again, foreseen, not_eligible, record_of, refusals, returns_of
 from outbox.messages.models import OutboxMessage
@@ -29,6 +30,7 @@ class PromiseLetters(Letters[DeadLetter]):
     named = NAMED
     locked = LOCKED
     in_line = True
+    keyed = True
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
         returns, refused = returns_of(letters)
@@ -87,6 +89,12 @@ class PromiseLetters(Letters[DeadLetter]):
     def pace(self) -> float:
         rates = [handler.rate() for handler in handlers().values()]
         return min(filter(None, rates), default=0.0)
+
+    def keys(self, letter: DeadLetter) -> Collection[str]:
+        try:
+            return keys_named_in(record_of(letter))
+        except Refusal:  # it cannot come back
+            return ()
 
     def why_not_edited(self, letter: DeadLetter) -> str:
         return ""

@@ -51,6 +51,10 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
         """Taken back, without proof of their effect."""
         return self.filter(status="requeued")
 
+    def unresolved(self) -> DeadLetterQuerySet:
+        """What may still have its effect: open, on its way, or discarded, which a person can take back."""
+        return self.filter(status__in=["open", "requeued", "discarded"])
+
     def of_source(self, source: str) -> DeadLetterQuerySet:
         return self.filter(source=source)
 

@@ -20,6 +20,7 @@ from config.partitions import Keep, Partition, PartitionSpec
 from config.partitions.spec import day_of
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
+from outbox.messages.keys import named_by_letters, still_to_come
 from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage, Resend
 from outbox.messages.publish import SCOPE
 from outbox.partitioned import MESSAGES
@@ -88,13 +89,22 @@ KEYS_SWEPT = "keys_swept"
 
 
 def sweep_keys(now: datetime) -> int:
-    """Delete keys older than OUTBOX_IDEMPOTENCY_DAYS; returns how many.
+    """Delete keys older than OUTBOX_IDEMPOTENCY_DAYS, but for those that are needed yet; returns how many.
 
     Keys of messages are the witnesses of what was published: `verify` needs to know how many are gone.
     """
     oldest = now - timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS)
     expired = IdempotencyKey.objects.filter(created_at__lt=oldest).order_by("created_at")
-    return sum(_delete_counted(keys, now) for keys in in_chunks(expired))
+    named = named_by_letters(expired.filter(scope=SCOPE))
+    return sum(_sweep_chunk(keys, named, oldest, now) for keys in in_chunks(expired))
+
+
+def _sweep_chunk(keys: QuerySet[IdempotencyKey], named: frozenset[int], oldest: datetime, now: datetime) -> int:
+    with transaction.atomic():
+        kept = still_to_come(keys) | named.intersection(keys.values_list("pk", flat=True))
+        # As if it were written a day later: the next daily round asks again.
+        keys.filter(pk__any=frozenset(kept)).update(created_at=oldest + timedelta(days=1))
+        return _delete_counted(keys, now)
 
 
 RESENDS_SWEPT = "resends_swept"

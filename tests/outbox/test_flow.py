@@ -79,8 +79,8 @@ def test_a_lease_nobody_has_is_found(traffic):
 
 def test_swept_keys_are_still_counted(traffic):
     IdempotencyKey.objects.update(created_at=database_now() - timedelta(days=8))
-    assert sweep_keys(database_now()) == 7
-    assert not IdempotencyKey.objects.exists()
+    assert sweep_keys(database_now()) == 4, "not those of what waits, may have been sent, or has an open letter"
+    assert IdempotencyKey.objects.count() == 3
     assert broken() == []
     promise("order:later")
     assert broken() == []

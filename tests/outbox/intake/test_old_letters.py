@@ -1,0 +1,104 @@
+"""Letters of promises that are older than OUTBOX_IDEMPOTENCY_DAYS: what was sent under their key is not sent again."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from config.admin.levers import Operator
+from config.database.clock import database_now
+from outbox.intake.handler import NAME
+from outbox.letters.levers import forecast, pull
+from outbox.letters.models import DeadLetter
+from outbox.messages.retention import sweep_keys
+from outbox.models import IdempotencyKey, OutboxMessage
+from tests.outbox.intake.conftest import MAIL, envelope, record, stored, write
+
+pytestmark = pytest.mark.django_db
+PERSON = Operator("M. Okafor")
+ROUTED = [("id", b"I-1/issued"), ("eventType", b"invoice.issued"), ("aggregate", b"invoice:I-1"), ("channel", b"email")]
+WAYS = {
+    "an envelope": envelope(),
+    "a number": envelope(key=4711),
+    "a converter's schema": {"schema": {}, "payload": envelope()},
+}
+BROKEN = {
+    "cut": msgspec.json.encode(envelope())[:-3],
+    "cut inside a JSON": json.dumps({"schema": {}, "payload": json.dumps(envelope())}).encode()[:-4],
+    "with an escape": msgspec.json.encode(envelope()).replace(b"I-1/issued", b"I-1\\/issued")[:-3],
+    "of another alphabet": b"\xff" + msgspec.json.encode(envelope()),
+}
+
+
+def letter() -> DeadLetter:
+    return DeadLetter.objects.filter(source=NAME).order_by("pk")[0]
+
+
+def days_pass(days: int) -> int:
+    """As far as keys and messages are concerned."""
+    OutboxMessage.objects.update(state="sent", sent_at=database_now())
+    IdempotencyKey.objects.update(created_at=database_now() - timedelta(days=days))
+    return sweep_keys(database_now())
+
+
+@pytest.fixture
+def buried(settings):
+    """The letter of a record that was not allowed what the next record with its key was; the mail is sent."""
+
+    def bury(value, headers=()) -> DeadLetter:
+        settings.MESSAGES_IN = {"messages-in": {"": ["kafka"], "billing": ["kafka"]}}
+        write(record(value, headers=headers))
+        settings.MESSAGES_IN = {"messages-in": {"": ["email"], "billing": ["email"]}}
+        write(record(value if isinstance(value, dict) else envelope(), headers=headers))
+        assert (len(stored()), letter().status) == (1, "open")
+        return letter()
+
+    return bury
+
+
+@pytest.mark.parametrize("status", ["open", "discarded"])
+@pytest.mark.parametrize("days", [8, 400])
+@pytest.mark.parametrize("producer", [b"", b"billing"])
+def test_what_was_sent_under_its_key_is_not_sent_again(buried, producer, days, status):
+    found = buried(envelope(), [("producer", producer)] if producer else [])
+    if status == "discarded":
+        pull("discard", [found.pk], PERSON, "nobody wants it")
+    assert days_pass(days) == 0
+    assert sweep_keys(database_now()) == 0
+    if status == "discarded":
+        pull("restore", [found.pk], PERSON, "somebody wants it")
+    assert forecast(letter()).tone == "idle"
+    pull("requeue", [found.pk], PERSON, "try again")
+    assert (len(stored()), letter().status) == (1, "resolved")
+    assert days_pass(8) == 1, "nobody names the key any more"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_its_key_is_kept_however_it_came(buried, way):
+    buried(WAYS[way])
+    assert days_pass(8) == 0
+
+
+def test_the_key_in_a_header_is_kept(buried):
+    buried(dict(MAIL), ROUTED)
+    assert days_pass(8) == 0
+
+
+@pytest.mark.parametrize("way", BROKEN)
+def test_the_key_of_a_record_that_nobody_can_read_is_kept(buried, way):
+    buried(BROKEN[way])
+    assert letter().step == "decode"
+    assert days_pass(8) == 0
+
+
+@pytest.mark.parametrize("state", ["pending", "uncertain", "processing"])
+def test_the_key_of_what_may_still_be_sent_is_kept(state):
+    write(record(envelope()))
+    OutboxMessage.objects.update(state=state)
+    IdempotencyKey.objects.update(created_at=database_now() - timedelta(days=8))
+    assert sweep_keys(database_now()) == 0
+    write(record(envelope()))
+    assert len(stored()) == 1
