@@ -29,6 +29,7 @@ from outbox.bookkeeping.verify import (
     no_partition_is_stopped,
     positions_fit_the_log,
 )
+from outbox.intake import reached
 from outbox.intake.envelope import fields_of
 from outbox.intake.handler import GROUP, LONGEST_NAME, NAME, Intake
 from outbox.intake.redelivery import PromiseLetters
@@ -86,6 +87,10 @@ class MessagesIn(Flow):
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         if settings.MESSAGES_IN:
             yield NAME, *Watermark.objects.of_group(GROUP).diagnosis("ingest_messages", database_now())
+
+    def sweep(self, now: datetime) -> int:
+        reached.note(GROUP, now)  # before the outbox, which comes next, deletes keys
+        return 0
 
     def letters(self) -> Sequence[Letters]:
         return [PromiseLetters(NAME)]

@@ -24,6 +24,7 @@ from config.telemetry.logs import log_committed
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.channels.handlers import ids_of
+from outbox.intake import reached
 from outbox.intake.envelope import (
     CONFLICT,
     Prepared,
@@ -73,10 +74,10 @@ class Intake(LetterHandler, Replayable):
         """Decode and check; what nobody can send becomes a letter."""
         prepared = Prepared()
         now = datetime.fromtimestamp(time.time(), UTC)
-        oldest = (now - timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS) + SLACK).timestamp() * 1000
+        outside = _outside(batch, now) if batch.from_log else ()
         for record in batch.records:
             place = record.topic, record.partition
-            if batch.from_log and record.timestamp < oldest:  # nobody knows any more whether it was sent
+            if id(record) in outside:  # nobody knows any more whether it was sent
                 prepared.outside[place] += 1
                 continue
             prepared.read[place] += 1
@@ -237,6 +238,21 @@ class Intake(LetterHandler, Replayable):
     def regain(self, topic_ids: Mapping[str, str], gaps: Mapping[TopicPartition, int]) -> None:
         """A database that was restored: what it reads again may have been sent, and is marked as uncertain."""
         self._forgotten |= {place: Mark(topic_ids.get(place[0], ""), end) for place, end in gaps.items()}
+
+
+def _outside(batch: RecordBatch, now: datetime) -> set[int]:
+    """The identities of replayed records whose keys may be gone: by their own times, or by when they were read.
+
+    A time to come says nothing of when the record was written.
+    """
+    kept = now - timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS)
+    oldest, latest = ((moment + SLACK).timestamp() * 1000 for moment in (kept, now))
+    read = reached.read_by(kept, batch.topic_ids)
+    return {
+        id(record)
+        for record in batch.records
+        if not oldest <= record.timestamp <= latest or record.offset < read.get((record.topic, record.partition), 0)
+    }
 
 
 def _returned(batch: RecordBatch) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import timedelta
 
 import msgspec
@@ -10,7 +11,10 @@ import pytest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from outbox.bookkeeping.models import FlowCounter
+from outbox.intake.flow import MessagesIn
 from outbox.intake.handler import NAME
+from outbox.intake.reached import READ_BY, read_by
 from outbox.letters.levers import forecast, pull
 from outbox.letters.models import DeadLetter
 from outbox.messages.retention import sweep_keys
@@ -102,3 +106,46 @@ def test_the_key_of_what_may_still_be_sent_is_kept(state):
     assert sweep_keys(database_now()) == 0
     write(record(envelope()))
     assert len(stored()) == 1
+
+
+# -- replays of the topic ----------------------------------------------------------------------------------
+HOUR_MS = 3_600_000
+
+
+def replay(*records) -> int:
+    before = OutboxMessage.objects.count()
+    write(*records, revision=1, from_log=True)
+    return OutboxMessage.objects.count() - before
+
+
+@pytest.mark.parametrize("ahead", [2, 24 * 365])
+def test_a_replay_believes_no_time_to_come(ahead):
+    sent = record(envelope(), timestamp=int(time.time() * 1000) + ahead * HOUR_MS)
+    write(sent)
+    assert days_pass(8) == 1
+    assert replay(sent) == 0
+
+
+def test_a_replay_leaves_out_what_was_read_before_keys_are_kept_whatever_its_time():
+    """Its producer's clock was days ahead: by its own time it is young, and its key is gone."""
+    sent = record(envelope())
+    write(sent)
+    now = database_now()
+    MessagesIn().sweep(now - timedelta(days=8))
+    MessagesIn().sweep(now - timedelta(days=6))
+    assert days_pass(8) == 1
+    assert replay(sent) == 0
+    young = record(envelope("I-2/issued"))
+    write(young)
+    MessagesIn().sweep(now)
+    IdempotencyKey.objects.all().delete()
+    assert replay(young) == 1, "it was read after what is known of a week ago"
+
+
+def test_what_was_noted_is_of_one_topic_and_forgotten_after_the_keys():
+    write(record(envelope()))
+    now = database_now()
+    for days in (30, 20, 8, 0):
+        MessagesIn().sweep(now - timedelta(days=days))
+    assert FlowCounter.objects.filter(flow__startswith=READ_BY).count() == 2
+    assert read_by(now, {"messages-in": "another-topic"}) == {}
