@@ -20,6 +20,12 @@ from outbox.messages.models import OutboxMessage
 
 STORED = Judgement(True, "A message is made of it.", "It has all its tries, and a new expiry.", "ok")
 KNOWN = Judgement(True, "Changes nothing.", "Its key has this message already.", "idle")
+UNSURE = Judgement(
+    True,
+    "A message is made of it.",
+    "Its key is not its record's: whether that was used long ago, nobody knows.",
+    "warn",
+)
 REPEATED = "its key has this message already"
 
 
@@ -44,7 +50,18 @@ class PromiseLetters(Letters[DeadLetter]):
             judgements |= {
                 letter.pk: _judged(unlike[id(record)]) for letter, record in back.pairs if id(record) in unlike
             }
+            keys = {id(promise.record): promise.key for promise in prepared.promises}
+            strange = self._strange(
+                [(letter, keys[id(record)]) for letter, record in back.pairs if id(record) in unlike]
+            )
+            judgements |= {pk: UNSURE for pk in strange if judgements[pk] == STORED}
         return judgements
+
+    def _strange(self, named: Sequence[tuple[DeadLetter, str]]) -> set[UUID]:
+        """Edited letters whose key nobody has kept: their record does not name it."""
+        keys = {letter.pk: key for letter, key in named if letter.edit}
+        originals = DeadLetter.objects.filter(pk__in=keys).to_judge() if keys else ()
+        return {letter.pk for letter in originals if keys[letter.pk] not in self.keys(letter)}
 
     def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
         """Store the promises at the next revision, in the caller's transaction."""

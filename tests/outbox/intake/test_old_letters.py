@@ -17,6 +17,7 @@ from outbox.intake.handler import NAME
 from outbox.intake.reached import READ_BY, read_by
 from outbox.letters.levers import forecast, pull
 from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import judge
 from outbox.messages.retention import sweep_keys
 from outbox.models import IdempotencyKey, OutboxMessage
 from tests.outbox.intake.conftest import MAIL, envelope, record, stored, write
@@ -106,6 +107,14 @@ def test_the_key_of_what_may_still_be_sent_is_kept(state):
     assert sweep_keys(database_now()) == 0
     write(record(envelope()))
     assert len(stored()) == 1
+
+
+def test_the_forecast_of_a_copy_says_that_nobody_has_kept_a_key_of_its_own(buried):
+    found = buried(BROKEN["cut"])
+    days_pass(8)
+    for key, tone in (("I-1/issued", "idle"), ("I-1/issued/again", "warn")):
+        copy = found.copy_with(msgspec.json.encode(envelope(key)), 1)
+        assert judge([copy], database_now())[found.pk].tone == tone
 
 
 # -- replays of the topic ----------------------------------------------------------------------------------
