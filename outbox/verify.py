@@ -24,17 +24,19 @@ from outbox.bookkeeping.verify import OFFENDERS, no_partition_is_stopped, positi
 from outbox.letters.models import BurialKey
 from outbox.letters.verify import (
     copies_are_as_they_were_sent,
+    every_edit_has_its_copy,
     every_letter_has_its_group,
     every_letter_was_counted,
     letters_are_as_they_came,
     letters_counted,
     what_failed_again_is_linked,
 )
-from outbox.messages.models import FLOW, NOT_SENT, DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
+from outbox.messages.models import FLOW, NOT_SENT, RESENT, DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
 from outbox.messages.publish import SCOPE, content_hash
 from outbox.messages.retention import KEYS_SWEPT, RESENDS_SWEPT, kept_since
 from outbox.partitioned import MESSAGES
 from outbox.replay_batches.models import OF_MESSAGES, OUTCOMES, ReplayBatch, ReplayItem
+from outbox.replay_batches.verify import copies_are_what_the_change_makes
 from outbox.topic_replay.models import TopicReplay
 from outbox.workers.change_capture import CDC_GROUP
 
@@ -123,6 +125,8 @@ def payload_checks() -> Iterator[Check]:
     yield _every_message_is_as_promised()
     yield from letters_are_as_they_came()
     yield copies_are_as_they_were_sent()
+    yield every_edit_has_its_copy()
+    yield copies_are_what_the_change_makes()
 
 
 def kafka_checks() -> Iterator[Check]:
@@ -157,7 +161,19 @@ def _resent_is_somewhere(now: datetime) -> Iterator[Check]:
     strange = Resend.objects.filter(message_id__lte=F("resent_from"))
     rows = [row for offenders in (lost, strange) for row in _shown(offenders.values_list("message_id", "resent_from"))]
     yield Check("outbox: every resent message is there, and newer than the first", rows=rows)
+    yield _resent_in_its_family()
     yield _resent_by_batches(first)
+
+
+def _resent_in_its_family() -> Check:
+    """Its key names the first that said it, and is kept as long as the message is."""
+    rows: list[object] = []
+    keys = IdempotencyKey.objects.filter(scope=SCOPE, key__startswith=RESENT)
+    for chunk in by_key(keys.values_list("pk", "message_id", "key"), CHUNK):
+        firsts = dict(Resend.objects.filter(pk__in=[pk for _, pk, _ in chunk]).values_list("pk", "resent_from"))
+        named = {pk: key.removeprefix(RESENT).partition("/")[0] for _, pk, key in chunk}
+        rows += [(pk, first) for pk, first in firsts.items() if str(first) != named[pk]]
+    return Check("outbox: every resent message is of the family that its key names", rows=rows[:OFFENDERS])
 
 
 def _resent_by_batches(first: UUID) -> Check:

@@ -23,7 +23,7 @@ from outbox.bookkeeping import counters
 from outbox.channels.handlers import Message, handler_of, handlers, ids_of
 from outbox.delivery import overdue
 from outbox.delivery.candidates import read_messages
-from outbox.messages.models import FLOW, DeliveryAttempt, MessageQuerySet, OutboxMessage, Resend
+from outbox.messages.models import FLOW, RESENT, DeliveryAttempt, MessageQuerySet, OutboxMessage, Resend
 from outbox.messages.notify import notify_relays
 from outbox.messages.publish import ACCEPTED, IdempotencyConflict, publish, published_together
 
@@ -289,7 +289,7 @@ def _publish_again(
     again = Resend(resent_from=family.first, readdressed=readdressed, batch=batch, created_at=now)
     try:
         publish(
-            original.event_type, original.aggregate, payload, idempotency_key=f"resend/{family.first}/{family.copies + 1}",
+            original.event_type, original.aggregate, payload, idempotency_key=f"{RESENT}{family.first}/{family.copies + 1}",
             channel=original.channel, row=again, correlation_id=original.correlation_id, now=now,
         )  # fmt: skip
     except IdempotencyConflict:  # by whoever asked on the page of another one of them

@@ -10,8 +10,10 @@ from django.db.models import Count, Exists, OuterRef, Subquery, Sum
 from config.database.queries import by_key
 from config.flows import Check
 from config.payload import digest
+from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.verify import OFFENDERS
 from outbox.groups.models import FailureGroup
+from outbox.letters.edits import LETTER, VERB
 from outbox.letters.models import BurialKey, DeadLetter, PayloadRevision
 
 CHUNK = 25  # a letter has up to four megabytes
@@ -44,11 +46,29 @@ def letters_are_as_they_came() -> Iterator[Check]:
 
 
 def copies_are_as_they_were_sent() -> Check:
-    """An edited copy has the digest that its operator action names, too."""
+    """An edited copy has the bytes of its digest."""
     changed: list[str] = []
     for chunk in by_key(PayloadRevision.objects.values_list("pk", "letter", "digest_after", "payload"), CHUNK):
         changed += [str(letter) for _, letter, known, payload in chunk if known != digest(_bytes(payload))]
     return Check("every edited copy has the bytes that were taken back", rows=changed[:OFFENDERS])
+
+
+def every_edit_has_its_copy() -> Check:
+    """A copy has the digest that its operator action names, as far back as letters and operator actions are kept."""
+    lost: list[str] = []
+    edits = OperatorAction.objects.filter(subject_type=LETTER, verb=VERB)
+    for chunk in by_key(edits.values_list("pk", "subject_id", "detail__edit", "after__payload"), CHUNK):
+        named = {(letter, number): known for _, letter, number, known in chunk}
+        there = DeadLetter.objects.filter(pk__in=[letter for letter, _ in named]).values_list("pk", flat=True)
+        letters = set(map(str, there))
+        copies = PayloadRevision.objects.filter(letter__in=there).values_list("letter", "number", "digest_after")
+        kept = {(str(letter), number): known for letter, number, known in copies}
+        lost += [
+            letter
+            for (letter, number), known in named.items()
+            if letter in letters and kept.get((letter, number)) != known
+        ]
+    return Check("every edit of a letter has the copy that its operator action names", rows=lost[:OFFENDERS])
 
 
 def _letters_with_keys() -> Iterator[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from config.flows import flows
 from config.redelivery import Letters
 from outbox.letters.models import LISTED, BurialKey, DeadLetter
-from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage
+from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage, Resend
 
 Keys = QuerySet[IdempotencyKey]
 
@@ -34,11 +34,15 @@ def _names_of(theirs: Letters[DeadLetter]) -> Iterator[frozenset[str]]:
         page = list(rows.filter(pk__gt=page[-1].pk)[:LISTED])
 
 
-def still_to_come(keys: Keys) -> set[int]:
-    """Those of a chunk of keys whose message is not finished, or has a letter of which it may be sent yet."""
-    messages = dict(keys.exclude(message_id=None).values_list("pk", "message_id"))
+def needed(keys: Keys) -> set[int]:
+    """Those of a chunk of keys whose message is not finished, or has a letter of which it may be sent yet.
+
+    And of what a person has sent again: which family it is of, nothing else can prove.
+    """
+    messages = {pk: message for pk, message in keys.values_list("pk", "message_id") if message}
     waiting = OutboxMessage.objects.among(messages.values()).unfinished()
     to_come = {str(pk) for pk in waiting.values_list("pk", flat=True)}
+    to_come |= {str(pk) for pk in Resend.objects.filter(pk__in=set(messages.values())).values_list("pk", flat=True)}
     buried = BurialKey.objects.filter(group=FLOW, topic_id__in=[str(pk) for pk in messages.values()])
     if names := set(buried.values_list("topic_id", flat=True)):  # letters have no index of their messages
         rows = DeadLetter.objects.of_source(FLOW).unresolved().filter(topic_id__in=names)

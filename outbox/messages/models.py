@@ -224,6 +224,9 @@ class OutboxMessage(Claimable):
         return trace_id_of(self.traceparent)
 
 
+RESENT = "resend/"  # before the first message in the keys of those that say it again
+
+
 class ResendQuerySet(models.QuerySet["Resend"]):
     """Which messages say again what an earlier one said."""
 

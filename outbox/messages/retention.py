@@ -20,7 +20,7 @@ from config.partitions import Keep, Partition, PartitionSpec
 from config.partitions.spec import day_of
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
-from outbox.messages.keys import named_by_letters, still_to_come
+from outbox.messages.keys import named_by_letters, needed
 from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage, Resend
 from outbox.messages.publish import SCOPE
 from outbox.partitioned import MESSAGES
@@ -101,9 +101,9 @@ def sweep_keys(now: datetime) -> int:
 
 def _sweep_chunk(keys: QuerySet[IdempotencyKey], named: frozenset[int], oldest: datetime, now: datetime) -> int:
     with transaction.atomic():
-        kept = still_to_come(keys) | named.intersection(keys.values_list("pk", flat=True))
+        kept = needed(keys) | named.intersection(keys.values_list("pk", flat=True))
         # As if it were written a day later: the next daily round asks again.
-        keys.filter(pk__any=frozenset(kept)).update(created_at=oldest + timedelta(days=1))
+        keys.filter(pk__in=kept).update(created_at=oldest + timedelta(days=1))
         return _delete_counted(keys, now)
 
 

@@ -77,7 +77,7 @@ BLIND = {
     "outbox.GroupHour": "arrived=+1 arrived=-1 closed=+1 closed=-1 gone group_id=+1 group_id=-1 hour=+1 hour=-1",
     "outbox.GroupQuota": "gone hour=+1 hour=-1 made=+1 made=-1",
     "outbox.DeadLetter": "gone? requeued_at=now requeued_at=null status=discarded? status=resolved? timestamp=+1 timestamp=-1",
-    "outbox.PayloadRevision": "gone number=+1 number=-1",
+    "outbox.PayloadRevision": "",
     "outbox.ProofRound": "gone oldest_at=now overdue=+1 overdue=-1",
     "outbox.BurialKey": "token=+1 token=-1",
     "outbox.OutboxMessage": (
@@ -93,7 +93,7 @@ BLIND = {
         "pinned_at=null previewed_at=now previewed_at=null promoted_at=now promoted_at=null ramp_from=now "
         "started_at=now started_at=null state=canary? state=cancelled? state=counting? state=done? state=holding? "
         "state=paused? state=previewed? state=running? state=stopped? state=verifying? tokens_at=now "
-        "tokens_at=null verb=discard verb=edit verb=requeue verb=resend? verb=resolve verb=restore"
+        "tokens_at=null verb=discard verb=edit? verb=requeue verb=resend? verb=resolve verb=restore"
     ),
     "outbox.ReplayItem": "canary=False canary=True changed_at=now changed_at=null size=+1 size=-1",
     "outbox.Resend": "readdressed=True",

@@ -16,7 +16,7 @@ from outbox.bookkeeping import counters
 from outbox.channels.handlers import Outcome
 from outbox.delivery.levers import resend
 from outbox.messages.models import FLOW
-from outbox.messages.retention import sweep_resends
+from outbox.messages.retention import sweep_keys, sweep_resends
 from outbox.models import IdempotencyKey, OperatorAction, OutboxMessage, Resend
 from outbox.partitioned import MESSAGES
 from tests.outbox.race import race
@@ -123,7 +123,10 @@ def test_a_recipient_who_gets_none_is_refused_with_the_way_out(sent, memory, mon
 def test_verify_misses_what_somebody_deleted(sent):
     pk = resend(sent.pk, ANNA, "it never came")
     row = Resend.objects.get()
+    IdempotencyKey.objects.update(created_at=database_now() - timedelta(days=8))
+    sweep_keys(database_now())
     for broken in (
+        lambda: Resend.objects.filter(pk=pk).update(resent_from=uuid.UUID(int=sent.pk.int - 1)),
         Resend.objects.all().delete,
         lambda: Resend.objects.filter(pk=pk).update(resent_from=uuid.UUID(int=2**128 - 1)),
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import timedelta
 
 import pytest
@@ -20,6 +21,7 @@ from outbox.letters.models import DeadLetter, PayloadRevision
 from outbox.models import OperatorAction
 from outbox.replay_batches import items, requests
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
+from outbox.verify import payload_checks
 from tests.buffer.ledger.conftest import RECEIVED, quantities, record, stocks, sums, write
 from tests.outbox.replay_batches.scripted_flow import ANNA, BELA, assert_counted, confirm, counts, run_until, step
 
@@ -274,3 +276,27 @@ def test_the_values_go_with_the_letters_of_the_batch(settings):
     batch.refresh_from_db()
     assert batch.edit == {"verb": "replace", "path": QUANTITY, "other_type": True, "add": False}
     assert FieldChange.of(batch.edit).words().startswith("Replace")
+
+
+TAMPERED = {
+    "deleted": lambda copies: copies.delete(),
+    "rewritten with its digest": lambda copies: copies.update(payload=b"{}", digest_after=digest(b"{}")),
+    "of another letter": lambda copies: copies.update(letter=uuid.uuid4()),
+}
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+@pytest.mark.parametrize("many", [True, False])
+def test_verify_misses_a_copy_that_is_not_what_was_taken_back(many, how):
+    stocks(A=0)
+    receipts(3)
+    if many:
+        done()
+    else:
+        letter = DeadLetter.objects.order_by("pk")[0]
+        requeue_copy(letter.pk, bytes(letter.payload).decode().replace('"three"', "3"), 0, ANNA, WHY)
+    assert [check.name for check in payload_checks() if not check.ok] == []
+    copy = PayloadRevision.objects.order_by("pk")[0]
+    TAMPERED[how](PayloadRevision.objects.filter(pk=copy.pk))
+    broken = [check for check in payload_checks() if not check.ok]
+    assert str(copy.letter) in str([check.rows for check in broken])
