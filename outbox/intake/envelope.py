@@ -181,6 +181,12 @@ class Prepared:
     read: Counter[Place] = field(default_factory=Counter)
     outside: Counter[Place] = field(default_factory=Counter)  # of a replay: older than keys are kept
 
+    def leave_out(self, records: Sequence[Record]) -> None:
+        """As if they had not been in the batch."""
+        ids = set(map(id, records))
+        self.promises = [promise for promise in self.promises if id(promise.record) not in ids]
+        self.read.subtract((record.topic, record.partition) for record in records)
+
 
 class StoredMessage(NamedTuple):
     """The message that a key stands for, as far as it is still there."""

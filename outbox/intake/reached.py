@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 
@@ -11,6 +11,7 @@ from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import FlowCounter, Watermark
 
 READ_BY = "messages-in read by "  # before the id of a topic; the names of its counters are Unix times
+KEPT = "messages-in keys of letters"
 SPARE = timedelta(days=2)
 
 
@@ -21,9 +22,17 @@ def note(group: str, now: datetime) -> None:
         (_flow(mark.topic_id), str(mark.partition), counters.ONE_WRITER, _moment(now), mark.next_offset)
         for mark in marks
     ]
-    counters.RAISE.run(rows)
+    since = (KEPT, "", counters.ONE_WRITER, "since", -int(now.timestamp()))  # below 0, so that the first stays
+    counters.RAISE.run([*rows, since])
     oldest = now - timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS) - SPARE
     FlowCounter.objects.filter(flow__startswith=READ_BY, name__lt=_moment(oldest)).delete()
+
+
+def keys_kept_from(now: datetime) -> datetime:
+    """Keys that letters of this time and later name were kept; those of earlier ones may have been deleted."""
+    began = FlowCounter.objects.filter(flow=KEPT).values_list("value", flat=True).first()
+    since = datetime.fromtimestamp(-began, UTC) if began else now
+    return since - timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS)
 
 
 def read_by(moment: datetime, topic_ids: Mapping[str, str]) -> dict[tuple[str, int], int]:

@@ -11,11 +11,23 @@ from config.redelivery import Effect, Judgement, Letters, PayloadForm, Refusal
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import redelivery
+from outbox.intake import reached
 from outbox.intake.envelope import CONFLICT, LOCKED, NAMED, READABLE, Prepared, placed_fields
 from outbox.intake.handler import Intake
 from outbox.intake.named_keys import keys_named_in
 from outbox.letters.models import DeadLetter
-from outbox.letters.redelivery import batch_of, failed_again, foreseen, not_eligible, record_of, refusals, returns_of
+from outbox.letters.redelivery import (
+    Returned,
+    ReturnedBatch,
+    batch_of,
+    failed_again,
+    foreseen,
+    not_eligible,
+    record_of,
+    refusals,
+    returns_of,
+    would_refuse,
+)
 from outbox.messages.models import OutboxMessage
 
 STORED = Judgement(True, "A message is made of it.", "It has all its tries, and a new expiry.", "ok")
@@ -25,6 +37,10 @@ UNSURE = Judgement(
     "A message is made of it.",
     "Its key is not its record's: whether that was used long ago, nobody knows.",
     "warn",
+)
+FORGOTTEN = (
+    "its key may have been deleted before letters kept theirs: nobody knows whether it was sent. "
+    "If it was not, edit a copy and give it another idempotency_key"
 )
 REPEATED = "its key has this message already"
 
@@ -50,16 +66,14 @@ class PromiseLetters(Letters[DeadLetter]):
             judgements |= {
                 letter.pk: _judged(unlike[id(record)]) for letter, record in back.pairs if id(record) in unlike
             }
-            keys = {id(promise.record): promise.key for promise in prepared.promises}
-            strange = self._strange(
-                [(letter, keys[id(record)]) for letter, record in back.pairs if id(record) in unlike]
-            )
-            judgements |= {pk: UNSURE for pk in strange if judgements[pk] == STORED}
+            judgements |= dict.fromkeys(self._strange(back, unlike), UNSURE)
+            judgements |= dict.fromkeys(_forgotten(back, unlike, now), would_refuse(FORGOTTEN))
         return judgements
 
-    def _strange(self, named: Sequence[tuple[DeadLetter, str]]) -> set[UUID]:
-        """Edited letters whose key nobody has kept: their record does not name it."""
-        keys = {letter.pk: key for letter, key in named if letter.edit}
+    def _strange(self, back: ReturnedBatch, unlike: Mapping[int, str | None]) -> set[UUID]:
+        """Edited letters whose key nobody has kept: their record does not name it, and it is not known."""
+        new = {id(promise.record): promise.key for promise in back.batch.prepared.promises}
+        keys = {letter.pk: new[id(record)] for letter, record in _new(back, unlike) if letter.edit}
         originals = DeadLetter.objects.filter(pk__in=keys).to_judge() if keys else ()
         return {letter.pk for letter in originals if keys[letter.pk] not in self.keys(letter)}
 
@@ -71,6 +85,9 @@ class PromiseLetters(Letters[DeadLetter]):
         for back in returns:
             batch = back.batch
             batch.prepared = handler.prepare(batch)
+            forgotten = _forgotten(back, handler.foresee(batch), now)
+            effects |= refusals(dict.fromkeys(forgotten, FORGOTTEN))
+            batch.prepared.leave_out([record for letter, record in back.pairs if letter.pk in forgotten])
             taken = handler.apply(batch, now)
             effects |= failed_again(taken.letters)
             for letter, record in back.pairs:
@@ -134,6 +151,20 @@ def _placed(letter: DeadLetter) -> tuple[dict[str, object], str]:
         return placed_fields(record_of(letter))
     except (InvalidRecord, Refusal):
         return {}, "$"
+
+
+def _new(back: ReturnedBatch, unlike: Mapping[int, str | None]) -> list[tuple[DeadLetter, Returned]]:
+    """Those whose keys are not known."""
+    return [(letter, record) for letter, record in back.pairs if unlike.get(id(record), "") is None]
+
+
+def _forgotten(back: ReturnedBatch, unlike: Mapping[int, str | None], now: datetime) -> set[UUID]:
+    """Letters of before keys were kept for them, whose key is not known: it may have been. An edit may give another."""
+    new = [letter.pk for letter, _ in _new(back, unlike) if not letter.edit]
+    if not new:
+        return set()
+    old = DeadLetter.objects.filter(pk__in=new, created_at__lt=reached.keys_kept_from(now))
+    return set(old.values_list("pk", flat=True))
 
 
 def _channels_of_messages(letters: Sequence[DeadLetter]) -> set[str]:

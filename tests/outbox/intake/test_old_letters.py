@@ -12,9 +12,11 @@ import pytest
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.bookkeeping.models import FlowCounter
-from outbox.intake.flow import MessagesIn
+from outbox.bookkeeping.verify import every_record_has_an_outcome
+from outbox.intake.flow import OUTCOMES, MessagesIn
 from outbox.intake.handler import NAME
 from outbox.intake.reached import READ_BY, read_by
+from outbox.intake.redelivery import FORGOTTEN
 from outbox.letters.levers import forecast, pull
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import judge
@@ -115,6 +117,30 @@ def test_the_forecast_of_a_copy_says_that_nobody_has_kept_a_key_of_its_own(burie
     for key, tone in (("I-1/issued", "idle"), ("I-1/issued/again", "warn")):
         copy = found.copy_with(msgspec.json.encode(envelope(key)), 1)
         assert judge([copy], database_now())[found.pk].tone == tone
+
+
+def test_a_letter_of_before_keys_were_kept_is_refused_with_the_reason(buried):
+    """Its key was deleted by the release before: whether its mail was sent, nobody knows."""
+    found = buried(envelope())
+    DeadLetter.objects.update(created_at=database_now() - timedelta(days=9))
+    IdempotencyKey.objects.all().delete()
+    assert not forecast(letter()).eligible
+    outcome = pull("requeue", [found.pk], PERSON, "try again")
+    assert ([why for _, why in outcome.refused], len(stored())) == ([FORGOTTEN], 1)
+    assert every_record_has_an_outcome(NAME, OUTCOMES).ok
+    copy = found.copy_with(msgspec.json.encode(envelope("I-1/issued/again")), 1)
+    assert judge([copy], database_now())[found.pk].eligible
+
+
+def test_a_letter_of_after_keys_were_kept_goes_however_old_it_is(settings):
+    MessagesIn().sweep(database_now() - timedelta(days=20))
+    settings.MESSAGES_IN = {"messages-in": {"": ["kafka"]}}
+    write(record(envelope()))
+    settings.MESSAGES_IN = {"messages-in": {"": ["email"]}}
+    DeadLetter.objects.update(created_at=database_now() - timedelta(days=19))
+    MessagesIn().sweep(database_now())
+    pull("requeue", [letter().pk], PERSON, "try again")
+    assert len(stored()) == 1
 
 
 # -- replays of the topic ----------------------------------------------------------------------------------
