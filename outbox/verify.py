@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 from uuid import UUID
 
 from django.conf import settings
@@ -226,18 +227,33 @@ def _no_try_is_left_open() -> Check:
 def _order_was_kept() -> Check:
     """No message of an aggregate was sent before an older one of the same channel.
 
-    Those that were uncertain, or came back from a final state, may be late: their successors did not wait.
+    Which one is older the database's clock says, never the id, which is made of a host's clock and decides who goes
+    first. Those that were uncertain, or came back from a final state, may be late: their successors did not wait.
     """
     regular = OutboxMessage.objects.filter(state=State.SENT, times_uncertain=0, times_revived=0)
     older = Window(
         Max("sent_at"),
         partition_by=[F("channel"), F("aggregate")],
-        order_by=F("id").asc(),
+        order_by=[F("created_at").asc(), F("id").asc()],
         frame=RowRange(start=None, end=-1),
         output_field=DateTimeField(),
     )
     late = regular.annotate(older_sent_at=older).filter(older_sent_at__gt=F("sent_at")).order_by()
-    return Check("outbox: no aggregate out of order", rows=_shown(late.values_list("aggregate", "pk")))
+    found = (message for message in late.defer("payload")[:CHUNK] if _overtook(message, regular))
+    rows = [(message.aggregate, message.pk) for message in islice(found, OFFENDERS)]
+    return Check("outbox: no aggregate out of order", rows=rows)
+
+
+def _overtook(message: OutboxMessage, regular: QuerySet[OutboxMessage]) -> bool:
+    """Whether an older one was sent later. Times may be read before the aggregate is locked, so that who waited for the lock
+    seems older: as long as there are keys, the database's number of the key decides."""
+    siblings = regular.filter(channel=message.channel, aggregate=message.aggregate, sent_at__gt=message.sent_at)
+    same = siblings.filter(created_at=message.created_at, pk__lt=message.pk)  # of one transaction, so of one host
+    before = set(siblings.filter(created_at__lt=message.created_at).values_list("pk", flat=True))
+    numbered = IdempotencyKey.objects.filter(scope=SCOPE, message_id__in=[message.pk, *before])
+    numbers = dict(numbered.values_list("message_id", "pk"))
+    mine = numbers.get(message.pk)
+    return same.exists() or any(mine is None or numbers.get(pk, 0) < mine for pk in before)
 
 
 def _sent_was_counted(states: dict[str, int], now: datetime) -> Check:

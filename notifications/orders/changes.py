@@ -24,7 +24,7 @@ from config.telemetry.logs import correlation_id, log_committed
 from notifications.mail import content, recipients
 from notifications.mail.content import Mail
 from notifications.orders.models import Order, OrderEvent, order_as_it_is
-from outbox.messages.publish import publish
+from outbox.messages.publish import NONE_BEFORE, publish
 
 Action = Literal["pay", "cancel", "refund"]
 Result = TypeVar("Result")
@@ -133,7 +133,7 @@ def carry_out(planned: PlannedChange) -> Order:
     # The key has the event's number, not the try's: a key that changed with each retry would stop no copy.
     publish(
         step.event_type, after.aggregate, planned.mail,
-        idempotency_key=f"{after.aggregate}:{after.version}", after=seen.last_message_id, now=after.updated_at,
+        idempotency_key=f"{after.aggregate}:{after.version}", after=seen.last_message_id or NONE_BEFORE, now=after.updated_at,
         correlation_id=correlation_id(),
         row=OrderEvent(
             order_id=seen.pk, number=after.version, event_type=step.event_type, amount=step.amount,

@@ -139,7 +139,7 @@ def message_of(row: DeadLetter) -> str:
 def _tries(row: DeadLetter, sight: Visibility) -> Iterator[LetterEvent]:
     """Those of its message, before this letter and after; empty once their days are dropped."""
     key = message_of(row)
-    for attempt in DeliveryAttempt.objects.filter(message_id=key).order_by("-id")[:MOST_TRIES] if key else ():
+    for attempt in DeliveryAttempt.objects.filter(message_id=key).newest_first()[:MOST_TRIES] if key else ():
         state = STATES[attempt.outcome or "running"]
         took = f", {(attempt.finished_at - attempt.started_at).total_seconds():.1f} s" if attempt.finished_at else ""
         said = f": {sight.error(attempt.error)}" if attempt.error else ""

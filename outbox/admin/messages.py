@@ -284,7 +284,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
 
     def detail(self, request: HttpRequest, row: OutboxMessage) -> dict[str, object]:
         now, sight = timezone.now(), self.sight(request, row)
-        attempts = list(DeliveryAttempt.objects.filter(message_id=row.pk).order_by("-id")[:MOST_FOUND])
+        attempts = list(DeliveryAttempt.objects.filter(message_id=row.pk).newest_first()[:MOST_FOUND])
         mail = mail_of(row) if sight.shown else {}
         key = IdempotencyKey.objects.filter(scope="publish", message_id=row.pk, created_at=row.created_at)
         return {

@@ -14,7 +14,7 @@ from django.db.models import F
 from django.urls import reverse
 
 from config.admin import humanize
-from config.fields import uuid7
+from config.fields import uuid7_after
 from config.kafka.records import shown_headers
 from config.redelivery import Effect, Judgement, PayloadForm, Refusal
 from config.telemetry.logs import log_committed
@@ -22,7 +22,7 @@ from outbox.channels.handlers import handler_of, handlers, ids_of
 from outbox.delivery.candidates import lower_bound
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of, would_refuse
-from outbox.messages.models import IdempotencyKey, OutboxMessage
+from outbox.messages.models import IdempotencyKey, OutboxMessage, tomorrow
 from outbox.messages.notify import notify_relays
 from outbox.messages.publish import SCOPE, content_hash, expiry_of
 
@@ -186,7 +186,7 @@ def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effec
         except Refusal as refusal:
             effects[letter.pk] = Effect("refused", str(refusal))
             continue
-        message_id = uuid7()
+        message_id = uuid7_after(_followed(letter))
         times = {"created_at": now, "available_at": now, "expires_at": expiry_of(now)}
         # Its next letter is of the next revision: that is how many times it came back.
         named = {"id": message_id, "times_revived": letter.revision + 1, **_traced(letter)}
@@ -198,6 +198,12 @@ def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effec
     if messages:
         log_committed("messages_published", messages=len(messages), ids=ids_of(messages))
     return effects
+
+
+def _followed(letter: DeadLetter) -> UUID | None:
+    """The message before the one that is made anew: its id is below; none that lies in partitions no claim reads yet."""
+    message_id = message_of(letter)
+    return message_id if message_id < tomorrow() else None
 
 
 def _content(letter: DeadLetter) -> dict[str, str]:

@@ -13,8 +13,8 @@ from django.conf import settings
 from django.db import transaction
 
 from config.database.transactions import Stale
-from config.database.upsert import Upsert, uuid_writer
-from config.fields import uuid7
+from config.database.upsert import Rewrite, Upsert, uuid_writer
+from config.fields import uuid7, uuid7_after
 from config.gate import InvalidRecord
 from config.kafka import Mark, Record, RecordBatch, Tally, topic_name
 from config.kafka.consumer.writer import Replayable
@@ -56,6 +56,7 @@ KEYS = Upsert(
     token="token",  # noqa: S106 (a column)
     returning="key",
 )
+RENAME = Rewrite(IdempotencyKey, key="key", changes="message_id", fixed="scope")
 
 
 class Intake(LetterHandler, Replayable):
@@ -139,12 +140,16 @@ class Intake(LetterHandler, Replayable):
         return fresh
 
     def _insert(
-        self, firsts: Mapping[str, Promise], ids: Mapping[str, UUID], batch: RecordBatch, now: datetime
+        self, firsts: Mapping[str, Promise], ids: dict[str, UUID], batch: RecordBatch, now: datetime
     ) -> list[str]:
-        """Insert keys that are not known, and their messages in the order of the records; returns these keys."""
+        """Insert keys that are not known, and their messages in the order of the records; returns these keys.
+
+        `ids` changes where another host has written higher ones.
+        """
         text = uuid_writer()
         rows = [(key, promise.digest, text(ids[key])) for key, promise in sorted(firsts.items())]
         inserted = {row[0] for row in KEYS.run(rows, {"scope": SCOPE, "answer": "", "created_at": now})}
+        ids.update(_raised(firsts, {key: ids[key] for key in ids if key in inserted}))
         messages = [self._message(firsts[key], ids[key], batch, now) for key in ids if key in inserted]
         OutboxMessage.objects.bulk_create(messages)
         if messages:
@@ -253,6 +258,24 @@ def _outside(batch: RecordBatch, now: datetime) -> set[int]:
         for record in batch.records
         if not oldest <= record.timestamp <= latest or record.offset < read.get((record.topic, record.partition), 0)
     }
+
+
+def _raised(firsts: Mapping[str, Promise], ids: Mapping[str, UUID]) -> dict[str, UUID]:
+    """New ids, by key, of the messages that would stand before an earlier one of their aggregate.
+
+    A host whose clock is ahead has written that one. Asked when the keys are inserted: whoever had read the same
+    records has then committed.
+    """
+    if not ids:
+        return {}
+    newest = OutboxMessage.objects.newest_of((firsts[key].aggregate for key in ids), min(ids.values()))
+    raised: dict[str, UUID] = {}
+    for key in ids:
+        if previous := newest.get(aggregate := firsts[key].aggregate):
+            raised[key] = newest[aggregate] = uuid7_after(previous)
+    text = uuid_writer()
+    RENAME.run([(key, text(message_id)) for key, message_id in sorted(raised.items())], {"scope": SCOPE})
+    return raised
 
 
 def _returned(batch: RecordBatch) -> bool:

@@ -37,6 +37,15 @@ class MessageQuerySet(ClaimQuerySet):
         """From id `lowest` on; the partitions before it and those of future days are not read."""
         return self.filter(id__gte=lowest, id__lt=before or tomorrow())
 
+    def newest_of(self, aggregates: Iterable[str], lowest: uuid.UUID) -> dict[str, uuid.UUID]:
+        """By aggregate, its highest id from `lowest` on, whatever became of that message.
+
+        Asked with an id that was made just now, it finds only what hosts whose clocks are ahead have written; not what is
+        more than a day ahead, which would lead into partitions that no claim reads yet.
+        """
+        rows = self.from_id(lowest).filter(aggregate__any=frozenset(aggregates)).order_by("id")
+        return dict(rows.values_list("aggregate", "id"))
+
     def among(self, ids: Iterable[uuid.UUID]) -> MessageQuerySet:
         """These messages; their smallest and largest id limit the partitions that are read, also inside a join."""
         wanted = frozenset(ids)
@@ -105,6 +114,10 @@ class AttemptQuerySet(models.QuerySet):
     def since(self, moment: datetime) -> AttemptQuerySet:
         """Prune the partitions before that day."""
         return self.filter(id__gte=smallest_uuid7(int(moment.timestamp() * 1000)))
+
+    def newest_first(self) -> AttemptQuerySet:
+        """By the database's clock: their ids are made of those of hosts."""
+        return self.order_by("-started_at", "-id")
 
     def close(self, now: datetime, outcome: str, error: str = "", receipt: str = "") -> int:
         """Write down what became of those that are open."""

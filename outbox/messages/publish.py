@@ -19,7 +19,7 @@ from django.db.models import AutoField, Model
 from config.database.clock import database_now
 from config.database.dialects.base import Dialect, Insertion
 from config.database.dialects.vendors import dialect_for
-from config.fields import uuid7_after
+from config.fields import uuid7, uuid7_after
 from config.payload import digest
 from config.telemetry.logs import log_committed
 from config.telemetry.tracing import trace_id_of, traceparent
@@ -96,6 +96,9 @@ def _fields(model: type[Model]) -> list[Any]:
 
 
 # -- Publishing: a message is inserted in the transaction of the change it is about --------------------------
+NONE_BEFORE = uuid.UUID(int=0)  # `after` of an aggregate's first message
+
+
 class IdempotencyConflict(Exception):
     """The key was used for another message."""
 
@@ -115,8 +118,8 @@ def publish(
     """Promise that `payload` (JSON-able) leaves through `channel`, if the transaction under way commits.
 
     Lock the row the message is about first (change it, with a guard): ids rise in the order of the calls, and
-    messages of one aggregate leave in the order of their ids. `after`, the aggregate's previous message where
-    the caller knows it, keeps that order between hosts whose clocks differ.
+    messages of one aggregate leave in the order of their ids, also between hosts whose clocks differ. `after` is
+    the aggregate's previous message where the caller knows it, or NONE_BEFORE; without it, it is looked for.
 
     `row`, an unsaved model instance with a field `message_id`, names the message and is inserted with it, in the
     same round trip, as `bulk_create` would: no signals, no `save`. `now` is the database's time if the caller
@@ -132,7 +135,7 @@ def publish(
     content = {"channel": channel, "event_type": event_type, "aggregate": aggregate, "payload": text}
     key = {"key": idempotency_key, "payload_hash": content_hash(*content.values())}
     trace = {"correlation_id": correlation_id[:100], "traceparent": traceparent()}
-    message_id = uuid7_after(after)
+    message_id = uuid7_after(after or _newest_of(aggregate))
     if row is not None:
         row.message_id = message_id  # type: ignore[attr-defined]
     times = {"created_at": now, "expires_at": expiry_of(now)}
@@ -141,6 +144,11 @@ def publish(
     transaction.on_commit(notify.notify_relays, robust=True)
     _log(PublishedMessage(message_id, channel, aggregate, event_type, **trace))
     return message_id
+
+
+def _newest_of(aggregate: str) -> uuid.UUID | None:
+    """The aggregate's newest message, if a host whose clock is ahead has made it."""
+    return OutboxMessage.objects.newest_of([aggregate], uuid7()).get(aggregate)
 
 
 class PublishedMessage(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -35,6 +36,23 @@ def memory(install, db) -> Scripted:
     handler = install(Scripted())
     ensure([handler.name])
     return handler
+
+
+class HostClock:
+    """The clock that ids are made of, as on another host."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch, self._here = monkeypatch, time.time_ns
+
+    def ahead(self, *, seconds: float) -> None:
+        """A process of a host whose clock is so much ahead: it knows nothing of ids that others have made."""
+        self._patch.setattr("config.fields.time.time_ns", lambda: self._here() + int(seconds * 1e9))
+        self._patch.setattr("config.fields._last", 0)
+
+
+@pytest.fixture
+def clock(monkeypatch) -> HostClock:
+    return HostClock(monkeypatch)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from outbox.flow import Outbox
 from outbox.groups.models import FailureGroup
 from outbox.letters.levers import pull
 from outbox.letters.models import BurialKey, DeadLetter
-from outbox.messages.publish import confirm
+from outbox.messages.publish import NONE_BEFORE, confirm
 from outbox.messages.retention import sweep_keys
 from outbox.models import OutboxMessage
 from outbox.topic_replay.models import TopicReplay
@@ -156,4 +156,24 @@ def test_a_message_is_proved_as_long_as_its_key_is_kept(traffic, settings):
     of("order:2").update(payload="{}")
     settings.OUTBOX_IDEMPOTENCY_DAYS = 0
     sweep_keys(database_now() + timedelta(seconds=1))
+    assert failing() == {}
+
+
+def test_order_is_proven_by_the_databases_clock_and_not_by_ids(memory, go, clock):
+    """As a host whose clock is behind would have made them: the later one has the lower id, and left first."""
+    clock.ahead(seconds=5)
+    first = promise()
+    clock.ahead(seconds=0)
+    second = promise(after=NONE_BEFORE)
+    go(memory)
+    assert memory.accepted == [second, first]
+    assert failing() == {"no aggregate out of order": [("order:1", second)]}
+
+
+def test_who_read_the_time_and_then_waited_for_the_aggregate_is_no_older(memory, go):
+    before = database_now()
+    ids = [promise(), promise(now=before)]
+    go(memory)
+    go(memory)
+    assert memory.accepted == ids
     assert failing() == {}

@@ -46,5 +46,15 @@ def test_an_open_attempt_of_an_earlier_lease_says_nothing_about_this_one(memory)
     assert outcomes() == [("", "")]
 
 
+def test_the_last_try_is_first_although_its_host_has_a_clock_that_is_behind(memory, go, clock):
+    promise()
+    memory.answers = [TRANSIENT]
+    go(memory)
+    clock.ahead(seconds=-60)
+    OutboxMessage.objects.update(available_at=database_now())
+    go(memory)
+    assert [attempt.outcome for attempt in DeliveryAttempt.objects.newest_first()] == ["sent", "transient"]
+
+
 def outcomes() -> list:
     return list(DeliveryAttempt.objects.order_by("id").values_list("outcome", "receipt"))

@@ -105,6 +105,18 @@ def test_it_goes_behind_what_its_aggregate_still_has_to_send(sent, memory, go):
     assert_whole()
 
 
+def test_it_does_so_although_this_hosts_clock_is_behind(sent, memory, go, clock):
+    clock.ahead(seconds=5)
+    waiting = promise()
+    clock.ahead(seconds=-60)
+    pk = resend(sent.pk, ANNA, "it never came")
+    assert sent.pk < waiting < pk
+    go(memory)
+    go(memory)
+    assert memory.accepted == [sent.pk, waiting, pk]
+    assert_whole()
+
+
 def test_a_channel_without_addresses_says_so_and_nothing_is_written(sent):
     with pytest.raises(Refusal, match="the channel memory has no address"):
         resend(sent.pk, ANNA, "it never came", "ada@example.com")

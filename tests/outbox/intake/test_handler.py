@@ -215,3 +215,32 @@ def test_a_replay_stores_what_is_missing_and_nothing_that_nobody_can_tell():
     assert len(stored()) == 2
     assert counted() == {"read": 1, "replayed": 2, "stored": 2, "repeated": 1}
     assert msgspec.json.decode(stored()[1].payload)["to"] == MAIL["to"]
+
+
+# -- hosts whose clocks differ -----------------------------------------------------------------------------
+def test_a_message_stands_behind_that_of_a_host_whose_clock_is_ahead(clock):
+    clock.ahead(seconds=2)
+    write(record(envelope("a", event_type="first")))
+    clock.ahead(seconds=0)
+    write(record(envelope("b", event_type="second")), record(envelope("c", event_type="third")))
+    assert [message.event_type for message in stored()] == ["first", "second", "third"]
+    kept = IdempotencyKey.objects.order_by("message_id").values_list("key", "message_id")
+    assert list(kept) == [(f"messages-in/{key}", row.pk) for key, row in zip("abc", stored(), strict=True)]
+
+
+def test_it_does_so_also_behind_what_was_sent_and_not_behind_what_others_say(clock):
+    clock.ahead(seconds=2)
+    write(record(envelope("a")), record(envelope("b", aggregate="invoice:I-2")))
+    OutboxMessage.objects.update(state="sent", sent_at=datetime.now(UTC))
+    clock.ahead(seconds=0)
+    write(record(envelope("c")), record(envelope("d", aggregate="invoice:I-3")))
+    assert [message.aggregate[-1] for message in stored()] == ["3", "1", "1", "2"]
+
+
+def test_no_clock_that_is_a_day_ahead_is_followed(clock):
+    """Its messages lie in partitions that no claim reads yet."""
+    clock.ahead(seconds=2 * 86_400)
+    write(record(envelope("a")))
+    clock.ahead(seconds=0)
+    write(record(envelope("b")))
+    assert [row.pk for row in stored()] == [row.pk for row in OutboxMessage.objects.order_by("-created_at")]

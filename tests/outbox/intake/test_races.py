@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
+from django.db import connection, transaction
 
 from outbox.intake.flow import MessagesIn
 from tests.outbox.intake.conftest import MAIL, counted, envelope, outcomes, reasons, record, stored, write
-from tests.outbox.race import race
+from tests.outbox.race import PATIENCE, race
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,3 +37,33 @@ def test_of_two_messages_for_one_key_one_is_a_letter():
     first, other = record(envelope()), record(envelope(payload={**MAIL, "to": "eve@example.com"}), partition=1)
     race(lambda: write(first), lambda: write(other))
     assert (len(stored()), reasons()) == (1, ["key_conflict"])
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time")
+def test_a_message_stands_behind_one_that_a_host_whose_clock_is_ahead_stores_at_this_moment(clock):
+    """The second process has read both records, and waits for the key of the first."""
+    first, second = record(envelope("a", event_type="first")), record(envelope("b", event_type="second"))
+    clock.ahead(seconds=5)
+    reads = threading.Event()
+
+    def late() -> None:
+        def look(execute, sql, *rest):
+            try:
+                return execute(sql, *rest)
+            finally:
+                if "outbox_watermark" in sql:
+                    reads.set()
+
+        with connection.execute_wrapper(look):
+            write(first, second)
+
+    def early() -> None:
+        with transaction.atomic():
+            write(first)
+            clock.ahead(seconds=0)
+            written.set()
+            assert reads.wait(PATIENCE)
+
+    written = threading.Event()
+    race(early, lambda: written.wait(PATIENCE) and late())
+    assert [message.event_type for message in stored()] == ["first", "second"]

@@ -139,6 +139,17 @@ def test_a_message_whose_day_was_dropped_is_made_anew(letter, memory, go):
     assert [check.name for check in checks() if not check.ok and "sent" not in check.name] == []
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_what_is_made_anew_stands_behind_its_first_message(letter, clock, known):
+    """Here on a host whose clock is behind; a letter that names no message of ours is behind none."""
+    OutboxMessage.objects.all().delete()
+    if not known:
+        DeadLetter.objects.update(topic_id=str(UUID(int=2**127)))
+    clock.ahead(seconds=-60)
+    requeue(letter)
+    assert (OutboxMessage.objects.get().pk > UUID(letter.topic_id)) == known
+
+
 def test_a_message_made_anew_that_fails_is_the_next_revision(letter, memory, go):
     OutboxMessage.objects.all().delete()
     requeue(letter)
