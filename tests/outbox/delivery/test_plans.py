@@ -138,6 +138,16 @@ def test_the_oldest_unfinished_day_is_one_look_into_an_index(full):
     assert not scans(text, "outbox_outboxmessage"), text
 
 
+def test_the_newest_of_aggregates_are_looked_up(full):
+    """Above an id of this moment there is nearly nothing, whatever was sent before."""
+    newest = OutboxMessage.objects.newest_of
+    for aggregates in (["order:1"], [f"order:{n}" for n in range(500)]):
+        with CaptureQueriesContext(connection) as asked:
+            assert newest(aggregates, uuid7()) == {}
+        text = explained(asked[0]["sql"], None)
+        assert not scans(text, "outbox_outboxmessage"), text
+
+
 def test_messages_of_a_trace_have_an_index(full):
     text = plan(OutboxMessage.objects.of_trace("ab" * 16)[:20].values_list("id"))
     assert uses(text, "trace"), text
