@@ -1,4 +1,4 @@
-"""Payloads: JSON as text, and the hash that stands for a payload."""
+"""Payloads: JSON as text, what of it is blank, and the hash that stands for a payload."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ import msgspec
 def as_json(value: object) -> str:
     """`value` in as few characters as JSON needs; sets become arrays."""
     return msgspec.json.encode(value).decode()
+
+
+def is_blank(value: object) -> bool:
+    """Null, a text without a character to see, an empty object or list: it says no more than a field that is left out."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, dict | list) and not value)
 
 
 # -- What stands for a payload that is too large -------------------------------------------------------------

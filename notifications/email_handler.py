@@ -82,7 +82,7 @@ class EmailHandler(MessageHandler):
     def check(self, payload: object) -> None:
         try:
             if not isinstance(payload, Mail):
-                msgspec.convert(payload, Mail)
+                content.mail_of(payload)
         except msgspec.ValidationError as error:
             fault = next(iter(content.faults(payload)), str(error))  # which says where it is
             raise ValueError(f"not a mail: {fault}") from error

@@ -21,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.mail import get_connection
 from django.utils import timezone
 
+from config.payload import is_blank
 from notifications.channels import Channel, Pool, said
 from notifications.channels.faults import fault_of_api, wait_for
 from notifications.mail.content import Mail
@@ -126,7 +127,10 @@ class Anymail(Channel):
         if self.provider == "brevo":
             headers["idempotencyKey"] = key
         message = AnymailMessage(mail.subject, mail.text, mail.sender, [mail.to], headers=headers)
-        message.attach_alternative(mail.html, "text/html")
+        if is_blank(mail.text):
+            message.body, message.content_subtype = mail.html, "html"
+        else:
+            message.attach_alternative(mail.html, "text/html")
         message.metadata = {"message_id": key}  # comes back in every webhook
         return message
 

@@ -18,7 +18,7 @@ import msgspec
 from django.conf import settings
 from django.template.loader import render_to_string
 
-from config.payload import digest
+from config.payload import digest, is_blank
 from config.redelivery import FormField, PayloadForm
 from notifications.mail import recipients
 
@@ -29,29 +29,44 @@ SUBJECTS = {
     "order.part_refunded": "Part of order {number} is refunded",
 }
 KEEPS = "Whoever promised it keeps the address that they have."
+REQUIRED = {"to", "subject", "text"}
 RESERVED = {"to", "cc", "bcc", "from", "subject", "sender", "reply-to", "mime-version", "content-type"}
 
 
-class Mail(msgspec.Struct, frozen=True):
+class Mail(msgspec.Struct, frozen=True, kw_only=True):
     """The payload of an e-mail message. `headers` holds Date and Message-ID: every try sends the same ones.
 
-    Made only with exactly one recipient and with values that cannot add a header; else ValueError.
+    Made only with exactly one recipient and with values that cannot add a header; else ValueError. A blank `html` is made
+    of the text, a blank sender is EMAIL_FROM; beside HTML the text may be blank, and the mail is HTML alone.
     """
 
     to: str
-    sender: str = msgspec.field(name="from")
+    sender: str = msgspec.field(name="from", default="")
     subject: str
     text: str
-    html: str
-    headers: dict[str, str]
+    html: str = ""
+    headers: dict[str, str] = {}
     order_id: str = ""
     event_type: str = ""
 
     def __post_init__(self) -> None:
+        if is_blank(self.sender):
+            msgspec.structs.force_setattr(self, "sender", settings.EMAIL_FROM)
+        if is_blank(self.html):
+            msgspec.structs.force_setattr(self, "html", html_of(self.text))
         _check_recipient(self.to)
         _check_sender(self.sender)
         _check_subject(self.subject)
         _check_headers(self.headers)
+
+
+def given(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload of a mail without the optional fields, and the headers, that are blank: they count as left out."""
+    mail = {name: value for name, value in payload.items() if name in REQUIRED or not is_blank(value)}
+    headers = mail.get("headers")
+    if isinstance(headers, dict):
+        mail["headers"] = {name: value for name, value in headers.items() if not is_blank(value)}
+    return mail
 
 
 def render(event_type: str, order: Any, amount: int = 0) -> Mail:
@@ -105,7 +120,7 @@ def complete(payload: Mapping[str, Any], key: str, date: datetime) -> dict[str, 
     HTML is made of the text, Date and Message-ID of `date` and `key`, and the address gets its normal form. ValueError
     for an address that cannot be written to.
     """
-    mail = {"from": settings.EMAIL_FROM, **payload}
+    mail = {"from": settings.EMAIL_FROM, **given(payload)}
     if isinstance(mail.get("to"), str):
         try:
             mail["to"] = recipients.check(mail["to"])
@@ -130,9 +145,14 @@ def html_of(text: str) -> str:
 def decode(payload: str | bytes) -> Mail:
     """The mail in a payload. ValueError when it is none, or could never be delivered."""
     try:
-        return msgspec.json.decode(payload, type=Mail)
+        return mail_of(msgspec.json.decode(payload))
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
+
+
+def mail_of(payload: object) -> Mail:
+    """The mail that a decoded payload is. Raises ValidationError, or ValueError when it could never be delivered."""
+    return msgspec.convert(given(payload) if isinstance(payload, dict) else payload, Mail)
 
 
 def _check_recipient(address: str) -> None:
@@ -162,7 +182,8 @@ def faults(payload: object) -> list[str]:
     """All that makes a payload no mail, each with its place; `decode` and `Mail` say the first of them."""
     if not isinstance(payload, dict):
         return ["a mail is a JSON object"]
-    return [fault for field in msgspec.structs.fields(Mail) for fault in _faults_of(field, payload)]
+    mail = given(payload)
+    return [fault for field in msgspec.structs.fields(Mail) for fault in _faults_of(field, mail)]
 
 
 def _faults_of(field: msgspec.structs.FieldInfo, payload: Mapping[str, Any]) -> Iterator[str]:
@@ -232,6 +253,9 @@ def mime(mail: Mail) -> bytes:
     for name, value in mail.headers.items():
         message[name] = value
     message["From"], message["To"], message["Subject"] = mail.sender, mail.to, mail.subject
+    if is_blank(mail.text):
+        message.set_content(mail.html, subtype="html", cte="quoted-printable")
+        return message.as_bytes()
     message.set_content(mail.text, cte="quoted-printable")
     message.add_alternative(mail.html, subtype="html", cte="quoted-printable")
     # By default the boundary is random.

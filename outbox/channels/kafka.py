@@ -32,7 +32,7 @@ class Payload(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     key: str
     value: Any
-    headers: dict[str, Value] | list[tuple[str, Value]] = {}
+    headers: dict[str, Value] | list[tuple[str, Value]] | None = None
 
 
 class KafkaHandler(handlers.MessageHandler):
@@ -72,7 +72,7 @@ def record_of(message: handlers.Message) -> Outgoing:
     value = payload.value.encode() if isinstance(payload.value, str) else msgspec.json.encode(payload.value)
     # `message_id` is ours: a receiver that remembers it counts each message once.
     ours = {name: text for name, text in message.headers.items() if text}
-    given = payload.headers
+    given = payload.headers or {}
     if isinstance(given, dict):
         theirs = [(name, content) for name, content in given.items() if name not in ours]
     else:

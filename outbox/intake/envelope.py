@@ -17,6 +17,7 @@ from config.gate import Gate, InvalidRecord
 from config.kafka import Record
 from config.kafka.debezium import shown, time_of
 from config.kafka.records import exact_text
+from config.payload import is_blank
 from outbox.channels.handlers import handler_of, handlers
 from outbox.letters.burial import Letter, Place, RecordOutcomes
 from outbox.messages.publish import content_hash, encode
@@ -64,7 +65,8 @@ def read(record: Record, topic: str) -> Promise:
     fields = fields_of(record)
     channel, event_type, aggregate, key = (_text(fields, name) for name in LENGTHS)
     payload = _payload(fields)
-    expires_at = time_of("expires_at", fields.get("expires_at"))
+    given_expiry = fields.get("expires_at")
+    expires_at = None if is_blank(given_expiry) else time_of("expires_at", given_expiry)
     namespace = allowed(topic, header_of(record, PRODUCER), channel)
     name = f"{namespace}/{key}"
     if len(name) > LENGTHS["idempotency_key"]:
@@ -93,7 +95,7 @@ def placed_fields(record: Record) -> tuple[dict[str, object], str]:
         body, place = (inner, "$.payload") if isinstance(inner, dict) else ({"payload": inner}, "$")
     said = {HEADERS[name]: exact_text(value) for name, value in record.headers or () if name in HEADERS and value}
     if "payload" in body:
-        return {**said, **body}, f"{place}.payload"
+        return {**body, **{name: said[name] for name in said if is_blank(body.get(name))}}, f"{place}.payload"
     if said.get("idempotency_key"):  # the router's own shape
         return {"aggregate": exact_text(record.key or b""), **said, "payload": body}, place
     return body, place
@@ -226,6 +228,8 @@ def _says_the_same(given: object, now: object, before: object) -> bool:
         )
     if given is FILLED_IN:
         return now is not None and before is not None
+    if is_blank(given) and now != given:  # it counts as left out; before it did, it was stored as it came
+        return before == given or (now is not None and before is not None)
     return bool(now == before)
 
 

@@ -51,6 +51,14 @@ def test_a_mail_arrives_with_its_key_and_our_id(use, provider, esp):
     assert "Fri, 20 Nov" not in request["raw"].decode()  # a provider writes its own
 
 
+@pytest.mark.parametrize(("given", "parts"), [({"html": ""}, {"text", "html"}), ({"text": " "}, {"html"})])
+def test_no_part_of_a_mail_is_blank(use, provider, given, parts):
+    assert use("resend").send(mail(**given), KEY).kind == "sent"
+    body = provider.requests[0]["body"]
+    assert {name for name in ("text", "html") if name in body} == parts
+    assert all(body[name].strip() for name in parts)
+
+
 def test_every_try_is_the_same_request(use, provider):
     channel = use()
     for _ in range(3):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from django.utils.timezone import datetime, timedelta, timezone
 
+from notifications.email_handler import EmailHandler
 from notifications.mail import content
 from notifications.mail.content import POLICY, SUBJECTS, Mail, decode, mime, money, render
 from notifications.orders.models import OrderEvent
@@ -84,7 +85,10 @@ def test_a_header_kept_from_another_mail_is_the_same_on_the_wire(monkeypatch):
     senders = ["shop@example.com", "Bücher <shop@example.com>", '"Shop, ' + "x" * 90 + '" <shop@example.com>']
     links = ["<https://example.com/u>", f"<https://example.com/{'u' * 200}>, <mailto:u@example.com>"]
     mails = [
-        Mail("ada@example.com", sender, f"{subject} {number}", "Text\n", "<p>Ümlaut</p>\n", {"List-Unsubscribe": link, name: "1"})
+        Mail(
+            to="ada@example.com", sender=sender, subject=f"{subject} {number}", text="Text\n", html="<p>Ümlaut</p>\n",
+            headers={"List-Unsubscribe": link, name: "1"},
+        )
         for number, sender in enumerate(senders)
         for subject in ("Paid", "Bezahlt: " + "ü" * 90)
         for link in links
@@ -112,3 +116,50 @@ def test_an_order_without_a_proper_address_renders_nothing():
 def test_what_is_no_mail_is_refused(text):
     with pytest.raises((ValueError, msgspec.MsgspecError)):
         decode(text)
+
+
+# -- What is left out ----------------------------------------------------------------------------------------
+WHOLE = {
+    "to": "ada@example.com",
+    "from": "b@example.com",
+    "subject": "S",
+    "text": "One & two.\n",
+    "html": "<b>1</b>",
+    "headers": {},
+}
+BLANK = [None, "", " \r\n\t"]
+
+
+@pytest.mark.parametrize("blank", BLANK)
+@pytest.mark.parametrize("name", ["from", "html", "headers", "order_id", "event_type", "cc"])
+def test_an_optional_field_that_is_blank_counts_as_left_out(name, blank, settings):
+    """As `publish` checks it, as the form for edits does, as a service's mail is completed, and as it is sent."""
+    told, silent = {**WHOLE, name: blank}, {key: value for key, value in WHOLE.items() if key != name}
+    EmailHandler().check(told)
+    assert content.faults(told) == []
+    assert mime(decode(msgspec.json.encode(told))) == mime(decode(msgspec.json.encode(silent)))
+    assert content.complete(told, "k", WHEN) == content.complete(silent, "k", WHEN)
+
+
+@pytest.mark.parametrize("blank", BLANK)
+def test_a_header_that_is_blank_counts_as_left_out(blank):
+    told = {**WHOLE, "headers": {"date": blank, "X-Mark": blank, "X-Other": "1"}}
+    mail = decode(msgspec.json.encode(content.complete(told, "k", WHEN)))
+    assert mail.headers.keys() == {"Date", "Message-ID", "X-Other"}
+    assert decode(msgspec.json.encode(told)).headers == {"X-Other": "1"}
+
+
+def test_no_part_of_a_mail_is_blank():
+    plain = email.message_from_bytes(mime(decode(msgspec.json.encode({**WHOLE, "html": ""}))), policy=default)
+    assert plain.get_body(["html"]).get_content().strip() == "<p>One &amp; two.</p>"
+    alone = email.message_from_bytes(mime(decode(msgspec.json.encode({**WHOLE, "text": " \n"}))), policy=default)
+    assert (alone.get_content_type(), alone.get_content().strip()) == ("text/html", "<b>1</b>")
+
+
+@pytest.mark.parametrize("name", ["to", "subject", "text"])
+@pytest.mark.parametrize("missing", [True, False])
+def test_what_is_required_may_be_neither_left_out_nor_null(name, missing):
+    bad = {key: value for key, value in WHOLE.items() if key != name} if missing else {**WHOLE, name: None}
+    with pytest.raises(ValueError, match=f"`(\\$.)?{name}`"):
+        decode(msgspec.json.encode(bad))
+    assert len(content.faults(bad)) == 1

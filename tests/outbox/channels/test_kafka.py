@@ -47,6 +47,12 @@ def test_a_receipt_names_the_topic_that_the_record_is_in(kafka, go):
     assert (RecordReceipt.of("3/17"), RecordReceipt.of("250 OK"), RecordReceipt.of("")) == ((3, 17, ""), None, None)
 
 
+def test_headers_that_are_null_count_as_left_out(kafka, go):
+    promise("order:1", channel="kafka", payload=record(headers=None))
+    assert go(kafka) == 1
+    assert dict(kafka.producer.sent[0].headers).keys() == {"message_id", "event_type"}
+
+
 def test_headers_in_a_list_leave_in_their_order_and_byte_for_byte(kafka, go):
     given = [["a", "1"], ["b", {"base64": "/wAB"}], ["a", "2"], ["empty", ""], ["null", None], ["message_id", "theirs"]]
     promise(channel="kafka", payload=record(headers=given), correlation_id="c-1")

@@ -113,6 +113,16 @@ def test_the_time_may_be_as_a_connector_writes_it(value):
     assert read(record(envelope(expires_at=value)), TOPIC).expires_at == datetime(2030, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("blank", [None, "", "  "])
+def test_a_field_that_is_blank_counts_as_left_out(blank):
+    """A header may say it then."""
+    fields = {**envelope(), "expires_at": blank, "channel": blank}
+    assert read(record(fields, headers=[("channel", b"email")]), TOPIC).expires_at is None
+    assert read(record(fields, headers=[*HEADERS, ("expires_at", b"2030-01-01T00:00:00Z")]), TOPIC).expires_at
+    with pytest.raises(InvalidRecord, match="channel|email"):
+        read(record(fields), TOPIC)
+
+
 # -- who may ask for what ----------------------------------------------------------------------------------
 def test_a_producer_that_is_named_has_channels_of_its_own(settings):
     settings.MESSAGES_IN = {TOPIC: {"billing": ["email"], "stock": ["kafka"]}}

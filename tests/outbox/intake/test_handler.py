@@ -56,6 +56,26 @@ def test_what_a_service_says_of_a_mail_itself_stays():
     assert mail.headers.keys() == {"Date", "message-id"}
 
 
+@pytest.mark.parametrize("blank", [None, "", "  \n"])
+def test_what_is_null_or_empty_counts_as_left_out(blank, settings):
+    """Also of a repeat, when the settings have changed since."""
+    optional = {"from": blank, "html": blank, "headers": {"Date": blank}}
+    write(record(envelope(payload={**MAIL, **optional})), record(envelope("other")))
+    (told, silent) = (decode(message.payload) for message in stored())
+    assert (told.sender, told.html, told.headers.keys()) == (silent.sender, silent.html, silent.headers.keys())
+    settings.EMAIL_FROM = "Another <another@example.com>"
+    again = [record(envelope(payload={**MAIL, **more})) for more in (optional, {})]
+    assert outcomes(write(*again))["repeated"] == 2
+
+
+def test_what_was_stored_as_it_came_before_blanks_counted_as_left_out_is_a_repeat():
+    write(record(envelope()))
+    (message,) = stored()
+    before = {**msgspec.json.decode(message.payload), "html": "", "order_id": ""}
+    OutboxMessage.objects.update(payload=msgspec.json.encode(before).decode())
+    assert outcomes(write(record(envelope(payload={**MAIL, "html": "", "order_id": ""}))))["repeated"] == 1
+
+
 def test_messages_have_the_order_of_their_records():
     write(*[record(envelope(f"k{9 - number}", event_type=f"e{number}")) for number in range(5)])
     assert [message.event_type for message in stored()] == [f"e{number}" for number in range(5)]
