@@ -32,6 +32,8 @@ PARTS = {
     "io.debezium.time.MicroTimestamp": 10**6,
     "io.debezium.time.NanoTimestamp": 10**9,
 }
+DAYS = ("io.debezium.time.Date", "org.apache.kafka.connect.data.Date")
+SHORTEST_NUMBER = 12  # digits of a text: milliseconds of 1973; eight are a date
 # Without a type its size does: these bounds are in the year 5138 of the finer one.
 MILLISECONDS, MICROSECONDS = 10**14, 10**17
 
@@ -86,20 +88,26 @@ def key_of(change: Change, column: str, placeholder: str) -> str | int | None:
         value = change.before.get(column) if isinstance(change.before, dict) else None
         if value is None or (isinstance(value, str) and value in _shapes(placeholder)):
             raise UnavailableValue
+    return key_in(column, value, change.types.get(column))
+
+
+def key_in(column: str, value: object, schema: Schema | None) -> str | int | None:
+    """The key that a column of this type holds. Raises InvalidRecord for what is no key."""
     try:
-        return _key(value, change.types.get(column))
+        return _key(value, schema)
     except ValueError as error:
         raise InvalidRecord("wrong_field", f"`{column}` is {shown(value)}: {error}") from None
 
 
 def time_of(column: str, value: object, schema: Schema | None = None) -> datetime | None:
-    """Text (timestamptz), or an integer since 1970 (datetime): milli-, micro- or nanoseconds by its type, or its size.
-
-    Raises InvalidRecord, `bad_` and the column.
+    """Text (timestamptz), or an integer since 1970 (datetime): days, milli-, micro- or nanoseconds by its type, or its size;
+    in a header it is a text. Raises InvalidRecord, `bad_` and the column.
     """
     try:
         if value is None:
             return None
+        if isinstance(value, str) and value.isdecimal() and len(value) >= SHORTEST_NUMBER:
+            value = int(value)
         if isinstance(value, str):
             moment = datetime.fromisoformat(value)
             # Without a zone it is a datetime column, and Django writes those in UTC.
@@ -229,8 +237,11 @@ def shown(value: object) -> str:
 
 
 def _microseconds(value: int, schema: Schema | None) -> int:
-    if parts := PARTS.get(str(schema and schema.get("name"))):
+    name = str(schema and schema.get("name"))
+    if parts := PARTS.get(name):
         return value * 10**6 // parts
+    if name in DAYS:
+        return value * 86_400 * 10**6
     if abs(value) < MILLISECONDS:
         return value * 1000
     return value if abs(value) < MICROSECONDS else value // 1000

@@ -6,8 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, NamedTuple
+from datetime import UTC, datetime
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -15,8 +15,8 @@ from django.conf import settings
 
 from config.gate import Gate, InvalidRecord
 from config.kafka import Record
-from config.kafka.debezium import shown, time_of
-from config.kafka.records import exact_text
+from config.kafka.converters import Converted, converted, object_in, schema_of, text_of
+from config.kafka.debezium import key_in, shown, time_of
 from config.payload import is_blank
 from outbox.channels.handlers import handler_of, handlers
 from outbox.letters.burial import Letter, Place, RecordOutcomes
@@ -38,6 +38,9 @@ OVERHEAD = 65_536
 # The router's record is the payload alone: its headers say the rest, under the names of our fields or its own.
 HEADERS = {**{name: name for name in READABLE}, "id": "idempotency_key", "eventType": "event_type"}
 PRODUCER = "producer"
+NOTHING = Converted(None)
+EARLIEST = datetime(1973, 1, 1, tzinfo=UTC)  # of an expiry: a count of smaller units would be earlier
+CLOCKS_DIFFER = 86_400  # seconds, at most
 
 
 class Promise(NamedTuple):
@@ -62,57 +65,96 @@ def read(record: Record, topic: str) -> Promise:
 
     `missing_field` `wrong_field` `bad_expires_at` · `unknown_producer` `channel_not_allowed` · `payload_refused`.
     """
-    fields = fields_of(record)
-    channel, event_type, aggregate, key = (_text(fields, name) for name in LENGTHS)
-    payload = _payload(fields)
-    given_expiry = fields.get("expires_at")
-    expires_at = None if is_blank(given_expiry) else time_of("expires_at", given_expiry)
+    columns = envelope_of(record).columns
+    channel, event_type, aggregate, key = (_text(columns, name) for name in LENGTHS)
+    payload = _payload(columns)
+    expires_at = _expiry(columns)
     namespace = allowed(topic, header_of(record, PRODUCER), channel)
     name = f"{namespace}/{key}"
     if len(name) > LENGTHS["idempotency_key"]:
         most = LENGTHS["idempotency_key"] - len(namespace) - 1
         raise InvalidRecord("wrong_field", f"`idempotency_key` has {len(key)} characters, at most {most} are accepted")
     try:
-        at = record.timestamp / 1000 if record.timestamp > 0 else time.time()
-        whole = handler_of(channel).complete(payload, name, at)
+        whole = handler_of(channel).complete(payload, name, _written_at(record))
         text = encode(channel, event_type, aggregate, whole, name)
     except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidRecord("payload_refused", f"`payload` cannot be sent: {error}") from None
     return Promise(record, channel, event_type, aggregate, text, payload, name, expires_at)
 
 
-def fields_of(record: Record) -> dict[str, object]:
-    """The fields of the envelope, unchecked; raises InvalidRecord for what is no JSON object."""
-    return placed_fields(record)[0]
+class Envelope(NamedTuple):
+    """The fields of a record, unchecked and each with its type where the record says it."""
+
+    columns: Mapping[str, Converted]
+    place: (
+        str  # at which the record has the payload: `$.payload`, `$` where it is the payload alone; empty inside a text
+    )
+
+    @property
+    def fields(self) -> dict[str, object]:
+        return {name: column.value for name, column in self.columns.items()}
 
 
-def placed_fields(record: Record) -> tuple[dict[str, object], str]:
-    """The same, and the path at which the record has the payload: `$.payload`, or `$` where it is the payload alone."""
-    place = "$"
-    body = _gate(OVERHEAD + 2 * settings.OUTBOX_MAX_BYTES).decode(record.value)
-    if "payload" in body and body.keys() <= {"schema", "payload"} and isinstance(body.get("schema"), dict):
-        inner = body["payload"]
-        body, place = (inner, "$.payload") if isinstance(inner, dict) else ({"payload": inner}, "$")
-    said = {HEADERS[name]: exact_text(value) for name, value in record.headers or () if name in HEADERS and value}
-    if "payload" in body:
-        return {**body, **{name: said[name] for name in said if is_blank(body.get(name))}}, f"{place}.payload"
-    if said.get("idempotency_key"):  # the router's own shape
-        return {"aggregate": exact_text(record.key or b""), **said, "payload": body}, place
+def envelope_of(record: Record) -> Envelope:
+    """What its value says and, of what that leaves out, its headers and key. Raises InvalidRecord for a value without an object."""
+    body, place = _body(record)
+    columns = {name: Converted(value, schema_of(body.schema, name)) for name, value in body.value.items()}
+    if "payload" in columns:
+        if "eventType" in columns:
+            columns.setdefault("event_type", columns["eventType"])
+        blank = {name for name, column in columns.items() if is_blank(column.value)}
+        said = _said(record)
+        columns |= {name: said[name] for name in said if name in blank or name not in columns}
+        return Envelope(columns, place and f"{place}.payload")
+    if "idempotency_key" in (said := _said(record)):  # the router's own shape
+        return Envelope({"aggregate": text_of(record.key), **said, "payload": body}, place)
+    return Envelope(columns, place)
+
+
+def _body(record: Record) -> tuple[Converted, str]:
+    """The object in the value, and its place."""
+    whole = _gate(OVERHEAD + 2 * settings.OUTBOX_MAX_BYTES).decode(record.value)
+    body, place = converted(whole), "$"
+    if body.value is not whole:
+        place = "$.payload"
+    if isinstance(body.value, str):
+        body, place = Converted(_object_in_text(body.value)), ""
+    if not isinstance(body.value, dict):
+        raise InvalidRecord("wrong_field", "the value is no JSON object")
     return body, place
 
 
-def aggregate_in(record: Record) -> str:
-    """What a refused record is about, as far as it says so."""
+def _object_in_text(text: str) -> object:
     try:
-        return _text(fields_of(record), "aggregate")
+        return object_in(text, _gate(2 * settings.OUTBOX_MAX_BYTES).decode)
+    except InvalidRecord as refusal:
+        raise InvalidRecord("wrong_field", f"the value is a text and no JSON object: {refusal}") from None
+
+
+def _said(record: Record) -> dict[str, Converted]:
+    """What headers say, by the names of our fields; the last of a name counts."""
+    said = {HEADERS[name]: text_of(value) for name, value in record.headers or () if name in HEADERS}
+    return {name: column for name, column in said.items() if not is_blank(column.value)}
+
+
+def _written_at(record: Record) -> float:
+    """The Unix time of the record; now, where it has none, or a column of other parts of a second has made it."""
+    now, written = time.time(), record.timestamp / 1000
+    return written if 0 < written < now + CLOCKS_DIFFER else now
+
+
+def stated(record: Record, name: str) -> str:
+    """One of its texts, also of a record that is refused; empty where it says none."""
+    try:
+        return _text(envelope_of(record).columns, name)
     except InvalidRecord:
         return ""
 
 
 def header_of(record: Record, name: str) -> str:
     """The last header of this name as text; empty without one."""
-    values = [exact_text(value) or "" for known, value in record.headers or () if known == name and value]
-    return values[-1] if values else ""
+    values = [text_of(value).value for known, value in record.headers or () if known == name and value]
+    return values[-1] if values and isinstance(values[-1], str) else ""
 
 
 def allowed(topic: str, producer: str, channel: str) -> str:
@@ -135,16 +177,17 @@ def allowed(topic: str, producer: str, channel: str) -> str:
     return f"{topic}@{known}" if known else topic
 
 
-def _gate(max_bytes: int) -> Gate[dict[str, object]]:
-    return Gate(OBJECT, max_bytes)
+def _gate(max_bytes: int) -> Gate[object]:
+    return Gate(JSON, max_bytes)
 
 
-OBJECT = msgspec.json.Decoder(dict[str, Any])
+JSON = msgspec.json.Decoder()
 
 
-def _text(fields: Mapping[str, object], name: str) -> str:
-    """A field that is a text; the number of a column counts as its digits."""
-    value = fields.get(name)
+def _text(columns: Mapping[str, Converted], name: str) -> str:
+    """A field that is a text; the number of a column counts as its digits, its bytes as their text or UUID."""
+    column = columns.get(name, NOTHING)
+    value = key_in(name, column.value, column.schema) if column.schema else column.value
     if value is None:
         raise InvalidRecord("missing_field", f"`{name}` is missing")
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < LONGEST_NUMBER:
@@ -154,19 +197,29 @@ def _text(fields: Mapping[str, object], name: str) -> str:
     return value
 
 
-def _payload(fields: Mapping[str, object]) -> dict[str, object]:
-    """An object, or the text of one: a JSON column is a text to a connector."""
-    payload = fields.get("payload")
-    if payload is None:
+def _payload(columns: Mapping[str, Converted]) -> dict[str, object]:
+    """An object, or the text of one: a JSON column is a text to a connector, and bytes are base64."""
+    given = columns.get("payload", NOTHING).value
+    if given is None:
         raise InvalidRecord("missing_field", "`payload` is missing")
-    if isinstance(payload, str):
-        try:
-            return _gate(2 * settings.OUTBOX_MAX_BYTES).decode(payload.encode())
-        except InvalidRecord as refusal:
-            raise InvalidRecord(refusal.reason, f"`payload`: {refusal}") from None
+    try:
+        payload = object_in(given, _gate(2 * settings.OUTBOX_MAX_BYTES).decode)
+    except InvalidRecord as refusal:
+        raise InvalidRecord(refusal.reason, f"`payload`: {refusal}") from None
     if not isinstance(payload, dict):
         raise InvalidRecord("wrong_field", "`payload` is no JSON object")
     return payload
+
+
+def _expiry(columns: Mapping[str, Converted]) -> datetime | None:
+    column = columns.get("expires_at", NOTHING)
+    moment = None if is_blank(column.value) else time_of("expires_at", column.value, column.schema)
+    if moment and moment < EARLIEST:
+        raise InvalidRecord(
+            "bad_expires_at",
+            f"`expires_at` is {shown(column.value)}: that is in {moment.year}. Does it count seconds, or days?",
+        )
+    return moment
 
 
 # -- A polled batch of them, each compared with the message that its key was first used for ------------------

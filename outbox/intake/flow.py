@@ -30,7 +30,7 @@ from outbox.bookkeeping.verify import (
     positions_fit_the_log,
 )
 from outbox.intake import reached
-from outbox.intake.envelope import fields_of
+from outbox.intake.envelope import envelope_of
 from outbox.intake.handler import GROUP, LONGEST_NAME, NAME, Intake
 from outbox.intake.redelivery import PromiseLetters
 from outbox.letters import overview
@@ -103,7 +103,7 @@ class MessagesIn(Flow):
 
 
 def _names_in(record: Record) -> Sequence[str]:
-    fields = fields_of(record)
+    fields = envelope_of(record).fields
     return [str(fields[name]) for name in ("aggregate", "idempotency_key") if fields.get(name)]
 
 

@@ -31,10 +31,10 @@ from outbox.intake.envelope import (
     Promise,
     StoredMessage,
     Taken,
-    aggregate_in,
     difference,
     header_of,
     read,
+    stated,
 )
 from outbox.letters.burial import Letter, LetterHandler, Place, bury
 from outbox.messages import notify
@@ -92,7 +92,7 @@ class Intake(LetterHandler, Replayable):
         return prepared
 
     def key_in(self, record: Record) -> str:
-        return aggregate_in(record)
+        return stated(record, "aggregate")
 
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
         return {promise.key for promise in batch.prepared.promises}
@@ -160,7 +160,7 @@ class Intake(LetterHandler, Replayable):
     def _message(self, promise: Promise, message_id: UUID, batch: RecordBatch, now: datetime) -> OutboxMessage:
         record = promise.record
         content = {"channel": promise.channel, "event_type": promise.event_type, "aggregate": promise.aggregate}
-        trace = {"traceparent": tracing.traceparent_in(record.headers)}
+        trace = {"traceparent": tracing.traceparent_in([("traceparent", header_of(record, "traceparent").encode())])}
         trace["correlation_id"] = header_of(record, "correlation_id")[:100]
         times = {"created_at": now, "available_at": now, "expires_at": _expiry(promise, batch, now)}
         row = OutboxMessage(id=message_id, payload=promise.text, **content, **trace, **times)

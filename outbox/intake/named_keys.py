@@ -7,10 +7,9 @@ import re
 import msgspec
 from django.conf import settings
 
-from config.gate import InvalidRecord
 from config.kafka import Record
-from config.kafka.records import exact_text
-from outbox.intake.envelope import HEADERS, PRODUCER, fields_of, header_of
+from config.kafka.converters import text_of
+from outbox.intake.envelope import HEADERS, PRODUCER, header_of, stated
 
 FIELD = "idempotency_key"
 # In JSON that is cut or broken, and in JSON inside a text of JSON.
@@ -25,17 +24,14 @@ def keys_named_in(record: Record) -> set[str]:
 
 
 def _read(record: Record) -> set[str]:
-    try:
-        key = fields_of(record).get(FIELD)
-    except InvalidRecord:
-        return set()
-    return {str(key)} if key and isinstance(key, str | int) else set()
+    key = stated(record, FIELD)
+    return {key} if key else set()
 
 
 def _seen(record: Record) -> set[str]:
-    headers = [exact_text(value) for name, value in record.headers or () if HEADERS.get(name) == FIELD and value]
+    headers = [text_of(value).value for name, value in record.headers or () if HEADERS.get(name) == FIELD and value]
     texts = [_unescaped(match[1]) for match in WRITTEN.finditer(record.value or b"")]
-    return {text for text in (*headers, *texts) if text}
+    return {text for text in (*headers, *texts) if text and isinstance(text, str)}
 
 
 def _unescaped(text: bytes) -> str:

@@ -12,7 +12,7 @@ from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import redelivery
 from outbox.intake import reached
-from outbox.intake.envelope import CONFLICT, LOCKED, NAMED, READABLE, Prepared, placed_fields
+from outbox.intake.envelope import CONFLICT, LOCKED, NAMED, READABLE, Prepared, envelope_of
 from outbox.intake.handler import Intake
 from outbox.intake.named_keys import keys_named_in
 from outbox.letters.models import DeadLetter
@@ -135,12 +135,12 @@ class PromiseLetters(Letters[DeadLetter]):
 
     def faults(self, letter: DeadLetter) -> list[str]:
         """What is wrong with its record, and where, as far as a channel says it of a payload; nothing is written."""
-        place = _placed(letter)[1]
+        place = _placed(letter)[1] or "$"
         return [buried.error.replace("at `$", f"at `{place}") for buried in _prepared(letter).letters]
 
     def form(self, letter: DeadLetter) -> PayloadForm | None:
         fields, place = _placed(letter)
-        handler = handlers().get(str(fields.get("channel")))
+        handler = handlers().get(str(fields.get("channel"))) if place else None
         form = handler.form(fields.get("payload")) if handler else None
         return form.inside(place) if form else None
 
@@ -148,7 +148,8 @@ class PromiseLetters(Letters[DeadLetter]):
 def _placed(letter: DeadLetter) -> tuple[dict[str, object], str]:
     """The fields of its record and the place of the payload in it; none of what cannot be read."""
     try:
-        return placed_fields(record_of(letter))
+        envelope = envelope_of(record_of(letter))
+        return envelope.fields, envelope.place
     except (InvalidRecord, Refusal):
         return {}, "$"
 

@@ -65,6 +65,51 @@ def test_a_row_becomes_the_envelope_that_was_documented(router):
         assert said.expires_at == (moment if row is second else None)
 
 
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+TEXT = "org.apache.kafka.connect.storage.StringConverter"
+IN_HEADERS = {
+    "transforms.outbox.table.fields.additional.placement": ",".join(
+        f"{name}:header" for name in ("channel", "event_type", "aggregate", "expires_at")
+    )
+}
+CONVERTERS: dict[str, dict[str, str]] = {
+    "JSON with schemas": {"key.converter": JSON, "value.converter.schemas.enable": "true"},
+    "all by JSON with schemas": {
+        "key.converter": JSON, "header.converter": JSON, "value.converter.schemas.enable": "true", **IN_HEADERS,
+    },
+    "all by JSON": {
+        "key.converter": JSON, "key.converter.schemas.enable": "false", "header.converter": JSON,
+        "header.converter.schemas.enable": "false", **IN_HEADERS,
+    },
+    "all by text": {"value.converter": TEXT, **IN_HEADERS},
+    "an expanded payload": {"transforms.outbox.table.expand.json.payload": "true", **IN_HEADERS},
+    "times as Connect has them": {"time.precision.mode": "connect", **IN_HEADERS},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("converters", CONVERTERS)
+def test_a_row_says_the_same_by_whatever_converters(router, converters):
+    moment = datetime(2030, 1, 1, 12, 30, 15, 250_000, UTC)
+    value = moment if connection.vendor == "postgresql" else moment.replace(tzinfo=None)
+    router.start(**CONVERTERS[converters])
+    rows = [promise(1), promise(2, expires_at=value)]
+    insert(rows)
+    output = Output(router.wire, TOPIC)
+    try:
+        wait_for(lambda: len(output.read()) == 2, 60, "two records")
+    finally:
+        output.close()
+    promised = {}
+    for one in output.records:
+        at = (one.partition, one.offset, int(time.time() * 1000))
+        said = read(Replayed(TOPIC, *at, one.key, one.value, one.headers), TOPIC)
+        promised[said.key.removeprefix(f"{TOPIC}/")] = (said.aggregate, said.event_type, said.expires_at, said.given)
+    assert promised == {
+        row["id"]: (row["aggregate"], row["event_type"], expires_at, json.loads(row["payload"]))
+        for row, expires_at in zip(rows, (None, moment), strict=True)
+    }
+
+
 @pytest.fixture
 def platform(router: Router, tmp_path: Path) -> Iterator[Platform]:
     environment = {

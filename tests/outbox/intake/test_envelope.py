@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
@@ -95,6 +97,55 @@ SHAPES = {
 }
 
 
+def schematic(value: Any, kind: str = "string", **more: Any) -> dict[str, Any]:
+    """As JsonConverter writes it with `schemas.enable`."""
+    return {"schema": {"type": kind, "optional": True, **more}, "payload": value}
+
+
+def in_json(headers: list[tuple[str, bytes]], *, schemas: bool) -> list[tuple[str, bytes]]:
+    """The same headers, and a null, by `header.converter` JsonConverter."""
+    wrap = schematic if schemas else (lambda value: value)
+    pairs = [*((name, value.decode()) for name, value in headers), ("expires_at", None)]
+    return [(name, json.dumps(wrap(value)).encode()) for name, value in pairs]
+
+
+TEXT = json.dumps(MAIL)
+BASE64 = b64encode(TEXT.encode()).decode()
+COLUMNS = [{"field": name, "type": "string"} for name in ROUTED]
+JSON_KEY = json.dumps("invoice:I-1").encode()
+SHAPES |= {
+    "a null schema": record({"schema": None, "payload": envelope()}),
+    "the payload as a text of JSON": record(json.dumps(TEXT).encode(), headers=HEADERS),
+    "the envelope as a text of JSON": record(json.dumps(json.dumps(envelope())).encode()),
+    "a text in a text": record(envelope(payload=json.dumps(TEXT))),
+    "the payload as bytes": record(json.dumps(BASE64).encode(), headers=HEADERS),
+    "the payload as bytes, and its schema": record(schematic(BASE64, "bytes"), headers=HEADERS),
+    "the payload as bytes in an envelope": record(envelope(payload=BASE64)),
+    "columns with their types": record(
+        schematic(envelope(payload=BASE64), "struct", fields=[*COLUMNS, {"field": "payload", "type": "bytes"}])
+    ),
+    "bytes for a text": record(
+        schematic(
+            envelope(aggregate=b64encode(b"invoice:I-1").decode()),
+            "struct",
+            fields=[{"field": "aggregate", "type": "bytes"}],
+        )
+    ),
+    "headers by JsonConverter": record(MAIL, headers=in_json(HEADERS, schemas=False)),
+    "headers and a value by JsonConverter with schemas": record(
+        schematic(MAIL, "struct"), headers=in_json(HEADERS, schemas=True)
+    ),
+    "a key by JsonConverter": record(MAIL, headers=HEADERS[:3], key=JSON_KEY),
+    "a key by JsonConverter with schemas": record(
+        MAIL, headers=HEADERS[:3], key=json.dumps(schematic("invoice:I-1")).encode()
+    ),
+    "the router's name of the type": record(
+        {"payload": MAIL, "channel": "email", "eventType": "invoice.issued"}, headers=[HEADERS[0], HEADERS[3]]
+    ),
+    "an empty envelope field, and its header": record(envelope(event_type=""), headers=HEADERS),
+}
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_each_shape_says_the_same(shape):
     promise = read(SHAPES[shape], TOPIC)
@@ -111,6 +162,64 @@ def test_numbers_of_columns_are_keys_as_well():
 @pytest.mark.parametrize("value", ["2030-01-01T00:00:00Z", "2030-01-01T02:00:00+02:00", 1_893_456_000_000_000])
 def test_the_time_may_be_as_a_connector_writes_it(value):
     assert read(record(envelope(expires_at=value)), TOPIC).expires_at == datetime(2030, 1, 1, tzinfo=UTC)
+
+
+MOMENT = datetime(2030, 1, 1, 12, 30, 15, 250_000, UTC)
+MILLIS = int(MOMENT.timestamp() * 1000)
+TIMES = {
+    "io.debezium.time.Timestamp": MILLIS,
+    "org.apache.kafka.connect.data.Timestamp": MILLIS,
+    "io.debezium.time.MicroTimestamp": MILLIS * 1000,
+    "io.debezium.time.NanoTimestamp": MILLIS * 1_000_000,
+    "io.debezium.time.ZonedTimestamp": "2030-01-01T12:30:15.25Z",
+    "io.debezium.time.IsoTimestamp": "2030-01-01T12:30:15.250000000Z",
+}
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_a_time_in_a_header_or_a_column_is_as_each_converter_writes_it(name):
+    """As text, as JSON, and as JSON with its schema; SimpleHeaderConverter writes Connect's own type with a pattern."""
+    typed = schematic(TIMES[name], "int64" if isinstance(TIMES[name], int) else "string", name=name)
+    told = [str(TIMES[name]), json.dumps(TIMES[name]), json.dumps(typed), f"{MOMENT:%Y-%m-%dT%H:%M:%S}.250Z"]
+    for value in told:
+        headers = [*HEADERS, ("expires_at", value.encode())]
+        assert read(record(MAIL, headers=headers), TOPIC).expires_at == MOMENT, value
+    column = {"field": "expires_at", **typed["schema"]}
+    fields = envelope(expires_at=TIMES[name])
+    assert read(record(fields), TOPIC).expires_at == MOMENT
+    assert read(record(schematic(fields, "struct", fields=[column])), TOPIC).expires_at == MOMENT
+
+
+def test_a_day_is_its_begin():
+    column = {"field": "expires_at", "type": "int32", "name": "io.debezium.time.Date"}
+    days = (MOMENT - datetime(1970, 1, 1, tzinfo=UTC)).days
+    fields = schematic(envelope(expires_at=days), "struct", fields=[column])
+    assert read(record(fields), TOPIC).expires_at == datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("value", [21_915, 1_893_456_000, -1])
+def test_what_may_be_seconds_or_days_is_refused(value):
+    """As milliseconds they would be in 1970, and nobody would want the message any more."""
+    for about in (record(envelope(expires_at=value)), record(MAIL, headers=[*HEADERS, ("expires_at", b"%d" % value)])):
+        with pytest.raises(InvalidRecord) as refusal:
+            read(about, TOPIC)
+        assert refusal.value.reason == "bad_expires_at"
+
+
+def test_headers_of_ours_are_read_by_whatever_converter(settings):
+    settings.MESSAGES_IN = {TOPIC: {"billing": ["email"]}}
+    for value in (b"billing", b'"billing"', json.dumps(schematic("billing")).encode()):
+        assert read(record(envelope(), headers=[("producer", value)]), TOPIC).key == "messages-in@billing/I-1/issued"
+
+
+def test_a_text_that_only_begins_like_json_stands_for_itself():
+    for key in ('"A" of B', "{A}", '{"a": 1}'):
+        assert read(record(MAIL, headers=HEADERS[:3], key=key.encode()), TOPIC).aggregate == key
+
+
+def test_a_record_whose_time_a_column_of_microseconds_has_made_was_promised_now():
+    promise = read(record(envelope(), timestamp=MILLIS * 1000), TOPIC)
+    assert parsedate_to_datetime(json.loads(promise.text)["headers"]["Date"]).year == datetime.now(UTC).year
 
 
 @pytest.mark.parametrize("blank", [None, "", "  "])
