@@ -263,6 +263,14 @@ def called(key: str) -> str:
     return next(filter(None, (flow.called(key) for flow in flows())), key)
 
 
+ORDER = "order:"  # before the id of an order, in the aggregate of its messages
+
+
+def order_in(aggregate: str) -> str:
+    """The id of the order that an aggregate is; empty for another one."""
+    return aggregate.removeprefix(ORDER) if aggregate.startswith(ORDER) else ""
+
+
 def promise_in_words(event_type: str, aggregate: str) -> str:
     """`Mail: paid, order 34DDC7D9C5`; what no flow has words for stays as it is."""
     return f"{_events(tuple(settings.FLOWS)).get(event_type, event_type)}, {called(aggregate)}"

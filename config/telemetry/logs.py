@@ -148,10 +148,13 @@ def log_committed(
         transaction.on_commit(lambda: log.say(number, event, fields), robust=True)
 
 
+Place = str | int | Callable[[Any], object]  # of an id in a row
+
+
 class RowIds:
     """The ids of many rows: `RowIds(messages, message_id="id")` adds `"message_id":["0198…", …],"more":0` to a line.
 
-    A place is an attribute, an index, or None for the row itself. A list has at most 100 ids, in the order of the rows, and
+    A place is an attribute, an index, a function of the row, or None for the row itself. A list has at most 100 ids, in the order of the rows, and
     `more` says how many rows follow; lists without any value are left out. A `trace_id` is read from a traceparent.
     `RowIds(…) | RowIds(…)` has the lists of both, and the second one's `more`.
 
@@ -160,7 +163,7 @@ class RowIds:
     """
 
     def __init__(
-        self, rows: Collection[Any] | Iterator[Any], number: int | None = None, /, **places: str | int | None
+        self, rows: Collection[Any] | Iterator[Any], number: int | None = None, /, **places: Place | None
     ) -> None:
         self._rows, self._places = rows, places
         self._number = len(cast(Sized, rows)) if number is None else number
@@ -188,7 +191,9 @@ class RowIds:
 
 
 @cache
-def _getter(place: str | int) -> Callable[[Any], Any]:
+def _getter(place: Place) -> Callable[[Any], Any]:
+    if callable(place):
+        return place
     return attrgetter(place) if isinstance(place, str) else itemgetter(place)
 
 

@@ -58,8 +58,8 @@ def trace_of(error: BaseException | None, hide: Callable[[str], str] = str) -> s
 
 # Ids that others choose: somebody may call an order, or himself, by an address.
 CHOSEN = {
-    "order_id", "business_key", "correlation_id", "customer_id", "location_id", "reference_id", "event_type",
-    "notification_id", "by", "subject_id", "location", "customer",
+    "order_id", "aggregate", "business_key", "correlation_id", "customer_id", "location_id", "reference_id",
+    "event_type", "notification_id", "by", "subject_id", "location", "customer",
 }  # fmt: skip
 
 TOLD = {"error", "why", "reason", "path"}  # words of others

@@ -15,6 +15,7 @@ from config.admin.html import chip
 from config.admin.lists import MOST_BEGUN, Keyset, beginning_with
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
 from config.fields import is_uuid
+from config.flows import ORDER
 from notifications.mail import recipients
 from notifications.mail.content import money, short
 from notifications.mail.recipients import masked
@@ -69,7 +70,7 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
 
     def find(self, key: str) -> Iterable[Order]:
         orders = Order.objects.newest_first()
-        order_id = key.removeprefix("order:")  # the aggregate of its messages
+        order_id = key.removeprefix(ORDER)  # the aggregate of its messages
         if is_uuid(order_id):
             return list(orders.filter(pk=order_id))
         if match := NUMBER.fullmatch(key):

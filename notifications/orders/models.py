@@ -14,6 +14,7 @@ from django.db.models.functions import Cast, Lower, Right, Upper
 
 from config.database.queries import compiled
 from config.fields import IdentifierField, is_uuid, uuid7
+from config.flows import ORDER
 from notifications.mail.deliveries import Delivery
 from outbox.messages.models import OutboxMessage, Resend
 
@@ -120,7 +121,7 @@ class Order(models.Model):
     @property
     def aggregate(self) -> str:
         """The aggregate of its messages, which are sent in order."""
-        return f"order:{self.pk}"
+        return f"{ORDER}{self.pk}"
 
 
 class OrderEventQuerySet(models.QuerySet["OrderEvent"]):

@@ -6,13 +6,14 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.utils.module_loading import import_string
 
 from config.environment.env import BadSetting
+from config.flows import order_in
 from config.redelivery import PayloadForm
 from config.telemetry.logs import RowIds
 
@@ -48,9 +49,13 @@ class Message(NamedTuple):
 def ids_of(messages: Collection[object]) -> RowIds:
     """What a line of the log says of messages, rows of the model or tuples of some of its columns."""
     return RowIds(
-        messages, message_id="id", order_id="aggregate", event_type="event_type", correlation_id="correlation_id",
-        trace_id="traceparent",
+        messages, message_id="id", aggregate="aggregate", order_id=_order_of, event_type="event_type",
+        correlation_id="correlation_id", trace_id="traceparent",
     )  # fmt: skip
+
+
+def _order_of(message: Any) -> str:
+    return order_in(message.aggregate)
 
 
 @dataclass(frozen=True)

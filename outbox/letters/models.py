@@ -14,7 +14,7 @@ from django.db.models.base import ModelState
 from django.db.models.functions import Length
 
 from config.fields import IdentifierField, uuid7
-from config.flows import called
+from config.flows import called, order_in
 from outbox.groups.models import FailureGroup
 
 # -- Queries about dead letters ------------------------------------------------------------------------------
@@ -39,6 +39,11 @@ def fitting(sizes: Iterable[int], portions: int = 1) -> int:
             break
         number += 1
     return number
+
+
+def order_of_key(row: Any) -> str:
+    """The order that a row's `business_key` is the aggregate of; empty for another key."""
+    return order_in(row.business_key)
 
 
 class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):

@@ -20,6 +20,7 @@ from config.database.clock import database_now
 from config.database.dialects.base import Dialect, Insertion
 from config.database.dialects.vendors import dialect_for
 from config.fields import uuid7, uuid7_after
+from config.flows import order_in
 from config.payload import digest
 from config.telemetry.logs import log_committed
 from config.telemetry.tracing import trace_id_of, traceparent
@@ -183,8 +184,9 @@ def _log(message: PublishedMessage) -> None:
         messages.append(message)
         return
     log_committed(
-        "message_published", channel=message.channel, message_id=str(message.id), order_id=message.aggregate,
-        event_type=message.event_type, correlation_id=message.correlation_id, trace_id=trace_id_of(message.traceparent),
+        "message_published", channel=message.channel, message_id=str(message.id), aggregate=message.aggregate,
+        order_id=order_in(message.aggregate), event_type=message.event_type, correlation_id=message.correlation_id,
+        trace_id=trace_id_of(message.traceparent),
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from config.telemetry.activity import activity
 from config.telemetry.logs import RowIds, log, log_committed
 from config.telemetry.redaction import masked_error, said
 from outbox.audit_log.hash_chain import seal
+from outbox.letters.models import order_of_key
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY, look_after
 from outbox.replay_batches import items as window
 from outbox.replay_batches import lifecycle, pacing, preview
@@ -120,8 +121,8 @@ def settle_chunk(batch: ReplayBatch, outcomes: Sequence[ItemOutcome], now: datet
 
 def _ids_of_items(batch: ReplayBatch, items: Sequence[object]) -> RowIds:
     if batch.verb in OF_MESSAGES:
-        return RowIds(items, message_id="letter", order_id="business_key")
-    return RowIds(items, letter_id="letter", business_key="business_key")
+        return RowIds(items, message_id="letter", aggregate="business_key", order_id=order_of_key)
+    return RowIds(items, letter_id="letter", business_key="business_key", order_id=order_of_key)
 
 
 def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, int]:

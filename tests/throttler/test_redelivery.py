@@ -79,7 +79,7 @@ def test_the_messages_of_many_letters_are_one_line(caplog, django_capture_on_com
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
         redelivery.take_back(letters, database_now())
     said = {line["event"]: line for line in lines(caplog)}
-    assert (said["messages_published"]["messages"], said["messages_published"]["order_id"]) == (
+    assert (said["messages_published"]["messages"], said["messages_published"]["aggregate"]) == (
         2, ["customer/c0", "customer/c2"],
     )  # fmt: skip
     assert "message_published" not in said

@@ -257,7 +257,7 @@ def test_proof_of_many_messages_is_one_line_of_each_kind(email, caplog):  # noqa
     for name, number in (("messages_confirmed", "messages"), ("deliveries_accepted", "deliveries")):
         assert (said[name][number], said[name]["message_id"]) == (3, ids)
         assert said[name]["event_type"] == ["order.paid"] * 3
-    assert said["messages_confirmed"]["order_id"] == [message.aggregate for message in messages]
+    assert said["messages_confirmed"]["aggregate"] == [message.aggregate for message in messages]
     found = OutboxMessage.objects.values_list("state", "receipt")
     assert sorted(found) == [("sent", f"p-{pk}") for pk in ids]
     assert dict(Delivery.objects.values_list("message_id", "provider_message_id")) == {
