@@ -53,7 +53,8 @@ def test_a_try_tells_of_the_claim_and_of_what_came_of_it(memory, go, told, caplo
     assert OutboxMessage.objects.get().state == state
     ids = {
         "message_id": [str(pk)],
-        "order_id": ["order:7"],
+        "aggregate": ["order:7"],
+        "order_id": ["7"],
         "event_type": ["order.paid"],
         "correlation_id": ["c-7"],
         "more": 0,

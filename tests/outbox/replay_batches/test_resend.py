@@ -55,8 +55,9 @@ def test_a_chunk_is_one_line_that_names_its_new_messages_and_one_that_names_thos
     assert "message_published" not in caplog.text
     copies = dict(Resend.objects.values_list("message_id", "resent_from"))
     assert [copies[uuid.UUID(pk)] for pk in published["message_id"]] == ids
-    assert (published["messages"], published["order_id"]) == (3, [f"order:{at}" for at in range(3)])
-    assert (settled["message_id"], settled["order_id"]) == (list(map(str, ids)), [f"order:{at}" for at in range(3)])
+    for line in (published, settled):
+        assert (line["aggregate"], line["order_id"]) == ([f"order:{at}" for at in range(3)], ["0", "1", "2"])
+    assert (published["messages"], settled["message_id"]) == (3, list(map(str, ids)))
     assert (settled["became"], "letter_id" in settled) == (["requeued"] * 3, False)
 
 
