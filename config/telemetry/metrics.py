@@ -161,7 +161,7 @@ THROTTLER_OWNER_STARTS = Gauge(
 )
 RERUN = Counter("spillway_transaction_rerun", "Transactions run again from BEGIN.", ["worker", "cause"])
 BISECTED = Counter("spillway_batch_bisected", "Batches split to find a record the database refuses.", ["worker"])
-FENCE_LOST = Counter("spillway_fence_lost", "Rows a late worker no longer owned when it came to settle them.")
+FENCE_LOST = Counter("spillway_fence_lost", "Rows a late worker no longer owned when it came to try or to settle them.")
 RECOVERED = Counter("spillway_recovered", "Rows returned from workers that did not come back.")
 BURIED = Counter("spillway_dead_letters", "Dead letters written.", ["source", "reason"])
 PRODUCER_REBUILT = Counter("spillway_producer_rebuilt", "Kafka producers replaced after a fatal error.")

@@ -82,7 +82,7 @@ def read(record: Record, topic: str) -> Promise:
     return Promise(record, channel, event_type, aggregate, text, payload, name, expires_at)
 
 
-class Envelope(NamedTuple):
+class TypedFields(NamedTuple):
     """The fields of a record, unchecked and each with its type where the record says it."""
 
     columns: Mapping[str, Converted]
@@ -95,7 +95,7 @@ class Envelope(NamedTuple):
         return {name: column.value for name, column in self.columns.items()}
 
 
-def envelope_of(record: Record) -> Envelope:
+def envelope_of(record: Record) -> TypedFields:
     """What its value says and, of what that leaves out, its headers and key. Raises InvalidRecord for a value without an object."""
     body, place = _body(record)
     columns = {name: Converted(value, schema_of(body.schema, name)) for name, value in body.value.items()}
@@ -105,10 +105,10 @@ def envelope_of(record: Record) -> Envelope:
         blank = {name for name, column in columns.items() if is_blank(column.value)}
         said = _said(record)
         columns |= {name: said[name] for name in said if name in blank or name not in columns}
-        return Envelope(columns, place and f"{place}.payload")
+        return TypedFields(columns, place and f"{place}.payload")
     if "idempotency_key" in (said := _said(record)):  # the router's own shape
-        return Envelope({"aggregate": text_of(record.key), **said, "payload": body}, place)
-    return Envelope(columns, place)
+        return TypedFields({"aggregate": text_of(record.key), **said, "payload": body}, place)
+    return TypedFields(columns, place)
 
 
 def _body(record: Record) -> tuple[Converted, str]:

@@ -92,7 +92,7 @@ def test_however_long_nobody_looked_a_begun_call_is_uncertain(memory, days):
     begun, untried = promise("order:begun"), promise("order:untried")
     found = claim(memory, "poll", 100)
     tried = [one for one in found.messages if one.id == begun]
-    open_attempts(tried, "memory", found.token, "poll", database_now())
+    open_attempts(found, tried, database_now(), threading.Event())
     begun, untried = aged(begun, days), aged(untried, days)
     over()
     rescue(database_now())
@@ -119,7 +119,7 @@ def outlived(monkeypatch, settings, transactional_db):
 def test_attempts_of_what_is_unfinished_outlive_their_retention(memory, outlived, state):
     promise()
     found = claim(memory, "poll", 100)
-    open_attempts(found.messages, "memory", found.token, "poll", database_now())
+    open_attempts(found, found.messages, database_now(), threading.Event())
     OutboxMessage.objects.update(state=state)
     assert rotate(specs=[ATTEMPTS])[0].failures == []
     assert DeliveryAttempt.objects.count() == (state != "sent")
