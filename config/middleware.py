@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.contrib.sessions.exceptions import SessionInterrupted
@@ -17,6 +18,9 @@ from django.template.loader import render_to_string
 
 from config.database.transactions import Remedy, needs_migrate, remedy_for
 from config.telemetry.logs import begin, log
+
+if TYPE_CHECKING:
+    from axes.models import AccessBase
 
 Answer = Callable[[HttpRequest], HttpResponse]
 
@@ -36,6 +40,8 @@ CORRELATION = "X-Correlation-ID"
 PLAUSIBLE = re.compile(r"[\w.:-]{8,100}", re.ASCII)
 PROBES = {"/healthz", "/readyz", "/metrics"}
 RETRY_SECONDS = 10
+# An address as proxies write it (RFC 7239, section 6): 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1], [2001:db8::1]:80.
+NODE = re.compile(r"\[(.+)\](?::[\w.-]*)?|([\d.]+)(?::[\w.-]*)?|(.+)", re.ASCII)
 
 
 class ContentSecurityPolicy:
@@ -126,16 +132,28 @@ def _is_away(error: DatabaseError | InterfaceError) -> bool:
 def client_address(request: HttpRequest) -> str | None:
     """Where a request comes from, for the limit on logins; None when nothing says it.
 
-    Behind the trusted proxy it is the last address of X-Forwarded-For, the one that the proxy itself has added:
-    everything before it is whatever the client wrote.
+    Behind the trusted proxy it is the last address of X-Forwarded-For, the one that the proxy itself has added: everything
+    before it is whatever the client wrote. What cannot be read there is nobody's: the proxy's own address is everybody's.
     """
-    forwarded = request.headers.get("X-Forwarded-For", "") if settings.TRUST_PROXY else ""
-    for text in (forwarded.rpartition(",")[2], request.META.get("REMOTE_ADDR", "")):
-        try:
-            return str(ip_address(text.strip()))
-        except ValueError:
-            continue
-    return None
+    if settings.TRUST_PROXY:
+        return _address_in(request.headers.get("X-Forwarded-For", "").rpartition(",")[2])
+    return _address_in(request.META.get("REMOTE_ADDR", ""))
+
+
+def _address_in(node: str) -> str | None:
+    """One spelling for each address: without the port, the zone of a network card, and the IPv6 that wraps an IPv4."""
+    match = NODE.fullmatch(node.strip().removeprefix('"').removesuffix('"'))
+    try:
+        address = ip_address(match[match.lastindex or 0].partition("%")[0] if match else "")
+    except ValueError:
+        return None
+    return str(getattr(address, "ipv4_mapped", None) or address)
+
+
+def lockout_parameters(attempted: HttpRequest | AccessBase, credentials: object = None) -> list[str]:
+    """What wrong passwords are counted by: those from nowhere by the name alone, or one person would lock out all others there."""
+    address = client_address(attempted) if isinstance(attempted, HttpRequest) else attempted.ip_address
+    return ["ip_address", "username"] if address else ["username"]
 
 
 def environment(request: HttpRequest) -> dict[str, object]:

@@ -110,7 +110,7 @@ LOGIN_LOCK_MINUTES = env.integer("LOGIN_LOCK_MINUTES", 15, least=1, most=1440)
 LOGIN_RETENTION_DAYS = env.integer("LOGIN_RETENTION_DAYS", 90, least=1)
 AXES_COOLOFF_TIME = timedelta(minutes=LOGIN_LOCK_MINUTES)
 # One address that guesses for many names, and many addresses that guess for one.
-AXES_LOCKOUT_PARAMETERS = ["ip_address", "username"]
+AXES_LOCKOUT_PARAMETERS = "config.middleware.lockout_parameters"
 AXES_CLIENT_IP_CALLABLE = "config.middleware.client_address"
 AXES_LOCKOUT_TEMPLATE = "locked_out.html"
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # who is locked out writes no more rows

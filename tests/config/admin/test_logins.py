@@ -95,9 +95,9 @@ def test_a_password_is_stored_nowhere(ada):
         (True, "1.2.3.4, 198.51.100.7", "198.51.100.7"),  # the client wrote the first, the proxy the last
         (True, "198.51.100.7", "198.51.100.7"),
         (True, "2001:db8::1", "2001:db8::1"),
-        (True, "unknown", "127.0.0.1"),
-        (True, "", "127.0.0.1"),
+        (True, "unknown, 198.51.100.7", "198.51.100.7"),
         (False, "198.51.100.7", "127.0.0.1"),
+        (False, "unknown", "127.0.0.1"),
     ],
 )
 def test_only_what_the_trusted_proxy_added_is_believed(settings, trusted, forwarded, address):
@@ -105,8 +105,61 @@ def test_only_what_the_trusted_proxy_added_is_believed(settings, trusted, forwar
     assert client_address(RequestFactory().get("/", headers={"X-Forwarded-For": forwarded})) == address
 
 
-def test_without_any_address_there_is_none():
-    assert client_address(RequestFactory().get("/", REMOTE_ADDR="")) is None
+@pytest.mark.parametrize(
+    ("forwarded", "address"),
+    [
+        ("203.0.113.7:4711", "203.0.113.7"),
+        ('"203.0.113.7:4711"', "203.0.113.7"),
+        ("203.0.113.7:_port", "203.0.113.7"),
+        ("1.2.3.4:1,  203.0.113.7:4711 ", "203.0.113.7"),
+        ("[203.0.113.7]:4711", "203.0.113.7"),
+        ("2001:DB8:0::1", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("[2001:db8::1]:4711", "2001:db8::1"),
+        ('"[2001:db8::1]:4711"', "2001:db8::1"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("[fe80::1%25eth0]:4711", "fe80::1"),
+        ("::ffff:203.0.113.7", "203.0.113.7"),
+        ("[::ffff:cb00:7107]:4711", "203.0.113.7"),
+        *[
+            (unreadable, None)
+            for unreadable in (
+                "", " ", ",", "198.51.100.7,", "198.51.100.7, unknown", "unknown", '"unknown"', "_hidden", "_hidden:80", "-",
+                "203.0.113.7:4711:1", "203.0.113.777", "[2001:db8::1", "2001:db8::1]", "[]:80", ":::", "203.0.113.7 4711", "web.example",
+            )
+        ],
+    ],
+)  # fmt: skip
+def test_what_the_proxy_wrote_is_read_in_each_of_its_forms_and_never_becomes_its_own_address(forwarded, address):
+    assert client_address(RequestFactory().get("/", headers={"X-Forwarded-For": forwarded})) == address
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_without_any_address_there_is_none(settings, trusted):
+    settings.TRUST_PROXY = trusted
+    assert client_address(RequestFactory().get("/", REMOTE_ADDR="127.0.0.1" if trusted else "")) is None
+
+
+def test_a_peer_has_one_spelling(settings):
+    settings.TRUST_PROXY = False
+    assert client_address(RequestFactory().get("/", REMOTE_ADDR="::ffff:203.0.113.7")) == "203.0.113.7"
+
+
+@pytest.mark.parametrize("nowhere", ["unknown", "_hidden:4711", ""])
+def test_wrong_passwords_from_nowhere_lock_out_their_name_alone(ada, nowhere):
+    lock(name="bob", address=nowhere)
+    assert log_in("right", name="bob", address=nowhere).status_code == 429
+    assert log_in("right", address=nowhere).status_code == 302
+    for name in ("eve", "joe", "sue"):
+        log_in("wrong", name=name, address=nowhere)
+    assert log_in("right", address=nowhere).status_code == 302
+
+
+def test_a_port_makes_nobody_another_person(ada):
+    for number, name in enumerate(("bob", "eve", "joe")):
+        log_in("wrong", name=name, address=f"198.51.100.7:{4711 + number}")
+    assert log_in("right", address="198.51.100.7:80").status_code == 429
+    assert log_in("right", address="[2001:db8::1]:80").status_code == 302
 
 
 def test_a_client_cannot_choose_its_address(ada):
