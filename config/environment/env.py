@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
-
-import environ
 
 Number = TypeVar("Number", int, float)
 UNREADABLE = "it cannot be read; in a user or password write / ? # @ : [ ] % as %2F %3F %23 %40 %3A %5B %5D %25"
@@ -48,21 +46,74 @@ def _once_each(members: list[tuple[str, object]]) -> dict[str, object]:
     return values
 
 
+# -- Files ---------------------------------------------------------------------------------------------------
+ASSIGNMENT = re.compile(r"\s*(?:export\s+)?(\w+)\s*=(.*)", re.ASCII | re.DOTALL)
+# As a value; what stands behind it can only be a comment. In "…" a backslash takes what is special from the next character.
+QUOTED = re.compile(r"""(?:'(?P<plain>.*?)'|"(?P<escaped>(?:[^\\]|\\.)*?)")(?:\s+#.*)?""", re.DOTALL)
+ESCAPE = re.compile(r"\\([^rnt])")
+COMMENT = re.compile(r"\s#.*", re.DOTALL)
+# What a line is about that assigns nothing, or in another way (`NAME: value`); anything else may be a piece of a secret.
+SUBJECT = re.compile(r"\s*(?:export\s+)?([A-Z][A-Z0-9_]*)\s*[=:]", re.ASCII)
+NOT_UTF8 = re.compile("[\0\udc80-\udcff]")
+
+
+def secret_in(path: Path) -> str:
+    """The text of a file, without the byte order mark of an editor and the end of its last line. OSError; ValueError for no text."""
+    text = path.read_bytes().decode("utf-8-sig").strip()
+    if "\0" in text:
+        raise ValueError("a zero byte")
+    return text
+
+
+def variables_of(dotenv: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a file such as `.env`. BadSetting names the variable or the line of what cannot be read, and repeats no value."""
+    if not os.path.lexists(dotenv):
+        return
+    try:
+        text = dotenv.read_bytes().decode("utf-8-sig", "surrogateescape")
+    except OSError as error:
+        raise BadSetting(f"{dotenv.name}: cannot be read: {error.strerror}") from None
+    last: dict[str, str] = {}
+    for number, line in enumerate(re.split(r"\r\n?|\n", text), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            name, value = _assigned(line, f"line {number} of {dotenv.name}")
+            last[name] = value
+    yield from last.items()
+
+
+def _assigned(line: str, place: str) -> tuple[str, str]:
+    subject = SUBJECT.match(line)
+    about = f"{subject[1]}: {place}" if subject else place
+    if NOT_UTF8.search(line):
+        raise BadSetting(f"{about} is no text in UTF-8")
+    if not (assignment := ASSIGNMENT.fullmatch(line)):
+        raise BadSetting(f"{about} is not NAME=value")
+    name, text = assignment.groups()
+    if text.lstrip()[:1] not in ("'", '"'):
+        return name, COMMENT.sub("", text).strip()
+    if not (quoted := QUOTED.fullmatch(text.strip())):
+        raise BadSetting(f"{about} opens a quotation mark and does not close it at its end")
+    return name, quoted["plain"] if quoted["escaped"] is None else ESCAPE.sub(r"\1", quoted["escaped"])
+
+
+# -- Variables -----------------------------------------------------------------------------------------------
 class Env:
     """Reads variables from the process, then from `.env`; `NAME_FILE` points at a file holding a secret."""
 
     def __init__(self, dotenv: Path | None = None) -> None:
-        if dotenv and dotenv.is_file():
-            environ.Env.read_env(str(dotenv))
+        for name, value in variables_of(dotenv) if dotenv else ():
+            os.environ.setdefault(name, value)
 
     def text(self, name: str, default: str = "") -> str:
         """The value, or the content of the file that `NAME_FILE` names; empty is the default."""
         path = os.environ.get(f"{name}_FILE")
         if path and name not in os.environ:
             try:
-                return Path(path).read_text(encoding="utf-8").strip() or default
-            except OSError as error:
-                raise BadSetting(f"{name}_FILE: cannot read {path}: {error.strerror}") from error
+                return secret_in(Path(path)) or default
+            except OSError as error:  # the path is not repeated: somebody may have written the secret itself there
+                raise BadSetting(f"{name}_FILE: cannot read the file that it names: {error.strerror}") from None
+            except ValueError:
+                raise BadSetting(f"{name}_FILE: the file that it names is no text in UTF-8") from None
         return os.environ.get(name, "").strip() or default
 
     def brokers(self, name: str, default: str) -> str:

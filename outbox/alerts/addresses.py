@@ -18,6 +18,7 @@ from pathlib import Path
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 
+from config.environment.env import secret_in
 from config.processes.worker import awaited_at_the_end
 from config.redelivery import Refusal
 
@@ -52,9 +53,9 @@ def _content(name: str) -> str:
     if not FILE_NAME.fullmatch(name):
         raise Refusal("a secret is named by letters, digits and ._- only")
     try:
-        text = (Path(settings.NOTIFY_SECRETS_DIR) / name).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        text = secret_in(Path(settings.NOTIFY_SECRETS_DIR) / name)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise Refusal(f"the secret {name} cannot be read: {why}") from None
     if not text:
         raise Refusal(f"the secret {name} is empty")

@@ -1,5 +1,6 @@
 """Settings: a bad value is one line that names its variable."""
 
+import os
 import re
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from config.environment.databases import database_from_url, databases
-from config.environment.env import BadSetting, Env
+from config.environment.env import BadSetting, Env, variables_of
 from config.environment.mail import server_from_url
 
 
@@ -64,6 +65,136 @@ def test_a_secret_comes_from_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("NAME_FILE", str(tmp_path / "absent"))
     with pytest.raises(BadSetting, match="^NAME_FILE: cannot read"):
         Env().text("NAME")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"s3cret",
+        b"s3cret\n",
+        b"s3cret\r\n",
+        b"\xef\xbb\xbfs3cret\n",
+        b" s3cret \n\n",
+        "s3crét".encode(),
+        "\ufeffs3crét".encode(),
+    ],
+)
+def test_a_secret_is_the_text_of_its_file_whatever_an_editor_put_around_it(content, tmp_path, monkeypatch):
+    (tmp_path / "secret").write_bytes(content)
+    monkeypatch.setenv("NAME_FILE", str(tmp_path / "secret"))
+    assert Env().text("NAME") in ("s3cret", "s3crét")
+
+
+@pytest.mark.parametrize(
+    "content", ["hidé".encode("latin-1"), "hid".encode("utf-16"), "hid".encode("utf-16-le"), b"hid\0den"]
+)
+def test_a_file_that_is_no_text_is_told_in_one_line_and_not_repeated(content, tmp_path, monkeypatch):
+    (tmp_path / "secret").write_bytes(content)
+    monkeypatch.setenv("NAME_FILE", str(tmp_path / "secret"))
+    with pytest.raises(BadSetting, match=r"^NAME_FILE: the file that it names is no text in UTF-8$") as caught:
+        Env().text("NAME")
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("path", ["postgres://u:hidden@h/name", "/", "hid" * 2000])
+def test_a_secret_in_place_of_its_files_name_is_not_repeated(path, monkeypatch):
+    monkeypatch.setenv("NAME_FILE", path)
+    with pytest.raises(BadSetting, match="^NAME_FILE: cannot read") as caught:
+        Env().text("NAME")
+    assert "hid" not in str(caught.value)
+
+
+# -- .env ----------------------------------------------------------------------------------------------------
+@pytest.fixture
+def dotenv(tmp_path):
+    def with_content(content):
+        (tmp_path / ".env").write_bytes(content if isinstance(content, bytes) else content.encode())
+        return tmp_path / ".env"
+
+    return with_content
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("NAME=value", "value"),
+        ("\ufeffNAME=value", "value"),
+        ("NAME = value", "value"),
+        ("NAME\t=\tvalue ", "value"),
+        ("  NAME=value", "value"),
+        ("export NAME=value", "value"),
+        ("\ufeffexport   NAME = 'value'", "value"),
+        ("NAME=value # told to others", "value"),
+        ("NAME=val#ue", "val#ue"),
+        ("NAME=#value", "#value"),
+        ("NAME= # nothing", ""),
+        ("NAME=", ""),
+        ("NAME=''", ""),
+        ("NAME='a # b' # c", "a # b"),
+        ('NAME="a # b"', "a # b"),
+        ("NAME='it's'", "it's"),
+        (r"NAME='a\b'", r"a\b"),
+        (r'NAME="say \"hi\" # \\ here" # c', r'say "hi" # \ here'),
+        (r'NAME="a\nb"', r"a\nb"),
+        ('NAME={"a": "b=c"}', '{"a": "b=c"}'),
+        ("NAME=postgres://u:p%23@h/name?a=b", "postgres://u:p%23@h/name?a=b"),
+        ("NAME=first\nNAME=second", "second"),
+        ("NAME=blüe\u2028\x85x", "blüe\u2028\x85x"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r", ""])
+def test_a_line_of_dotenv_is_read_in_each_usual_spelling(line, value, ending, dotenv):
+    lines = f"# first{ending}{line}" if ending and "\ufeff" not in line else line
+    assert dict(variables_of(dotenv(f"{lines}{ending}"))) == {"NAME": value}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("URL: postgres://u:hidden@h/name", "URL: line 2 of .env is not NAME=value"),
+        ("URL postgres://u:hidden@h/name", "line 2 of .env is not NAME=value"),
+        ("postgres://u:hidden@h/name", "line 2 of .env is not NAME=value"),
+        ("hidden", "line 2 of .env is not NAME=value"),
+        ("set URL=hidden", "line 2 of .env is not NAME=value"),
+        ("URL-2=hidden", "line 2 of .env is not NAME=value"),
+        ("\ufeffURL=hidden", "line 2 of .env is not NAME=value"),
+        ("URL\u00a0=hidden", "line 2 of .env is not NAME=value"),
+        ("URL='hidden", "URL: line 2 of .env opens a quotation mark and does not close it at its end"),
+        ('URL = "hid" den', "URL: line 2 of .env opens a quotation mark and does not close it at its end"),
+        (b"URL=hid\xe4den", "URL: line 2 of .env is no text in UTF-8"),
+        (b"export URL = hid\0den", "URL: line 2 of .env is no text in UTF-8"),
+    ],
+)
+def test_a_line_that_cannot_be_read_names_the_variable_or_the_line_and_never_the_value(line, said, dotenv):
+    content = b"OTHER=1\n" + (line if isinstance(line, bytes) else line.encode()) + b"\nMORE=2\n"
+    with pytest.raises(BadSetting) as caught:
+        Env(dotenv(content))
+    assert str(caught.value) == said
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert "MORE" not in os.environ
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_dotenv_of_another_encoding_is_refused(encoding, dotenv):
+    with pytest.raises(BadSetting, match=r"^line 1 of .env is no text in UTF-8$"):
+        Env(dotenv("URL=hidden\n".encode(encoding)))
+
+
+def test_a_dotenv_that_is_there_and_cannot_be_read_is_refused(tmp_path):
+    (tmp_path / "folder" / ".env").mkdir(parents=True)
+    (tmp_path / ".env").symlink_to(tmp_path / "absent")
+    for folder in (tmp_path / "folder", tmp_path):
+        with pytest.raises(BadSetting, match=r"^.env: cannot be read: "):
+            Env(folder / ".env")
+    Env(tmp_path / "absent" / ".env")
+
+
+def test_the_environment_goes_before_dotenv(monkeypatch, dotenv):
+    monkeypatch.setenv("SPILLWAY_HERE", "mine")
+    monkeypatch.setenv("SPILLWAY_THERE", "")
+    monkeypatch.delenv("SPILLWAY_THERE")
+    read = Env(dotenv("\ufeffSPILLWAY_THERE = 'theirs'\r\nSPILLWAY_HERE = theirs\r\n"))
+    assert (read.text("SPILLWAY_HERE"), read.text("SPILLWAY_THERE")) == ("mine", "theirs")
 
 
 def test_database_urls(tmp_path):
@@ -133,8 +264,6 @@ def test_a_password_that_breaks_its_url_is_told_in_one_line_and_not_repeated(nam
 )
 @pytest.mark.processes
 def test_start_up_stops_with_one_line(name, value):
-    import os
-
     done = subprocess.run(
         [sys.executable, "manage.py", "check"],
         env={**os.environ, "THROTTLER_STORE": "cassandra", "CASSANDRA_URL": "cassandra://a/spill", name: value},
