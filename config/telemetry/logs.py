@@ -21,7 +21,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from config.telemetry.redaction import redact, trace_of, visible
+from config.telemetry.redaction import masked_error, may_hold_address, of_others, redact, trace_of, visible
 from config.telemetry.tracing import trace_id_of, traceparent
 
 NAME = "spillway"
@@ -29,6 +29,7 @@ MOST_IDS = 100  # of each kind in a line
 MANY = 10  # ids of a list that is spelt apart, once for all lines that have it
 TRACE = slice(3, 35)  # of a traceparent
 PLAIN = frozenset({str, UUID})
+REFUSED = "django.security"  # what strangers sent: a Host, an Origin, a cookie; a traceback of it says nothing of ours
 NO_BLANKS = ",", ":"  # between the fields, as msgspec writes them: somebody looks for `"event":"messages_sent"`
 CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("fields of each line of a request", default=MappingProxyType({}))
 
@@ -111,6 +112,10 @@ def configure(options: dict[str, str]) -> None:
                 # Each attempt of an export, and each span that a full queue drops; that a batch is lost is an error.
                 "opentelemetry": {"level": "ERROR"},
                 "django.request": {"level": "ERROR"},
+                # Those that write by themselves otherwise, whatever somebody sent.
+                "django": {},
+                "django.server": {"level": "ERROR", "propagate": True},
+                "gunicorn.error": {"propagate": True},
                 "django.utils.autoreload": {"level": "WARNING"},
             },
         }
@@ -206,7 +211,18 @@ def _plain_ids(name: str, ids: list[Any]) -> list[Any]:
 
 def _spelt(name: str, ids: list[Any]) -> msgspec.Raw:
     text = as_json(ids)
-    return msgspec.Raw(as_json(redact({name: ids})[name]) if "@" in text else text)
+    return msgspec.Raw(as_json(redact({name: ids})[name]) if may_hold_address(text) else text)
+
+
+def _told_by_others(record: logging.LogRecord) -> dict[str, object]:
+    """The fields of a record that others wrote; of a refused request without what a stranger chose."""
+    text = record.getMessage()
+    if str(record.name).startswith(REFUSED):
+        return {"event": masked_error(text)}
+    fields: dict[str, object] = {"event": of_others(text)}
+    if record.exc_info:
+        fields["exception"] = trace_of(record.exc_info[1], of_others)
+    return fields
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
@@ -223,9 +239,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         try:
             line: Any = record.msg
             if not isinstance(line, Line):
-                line = completed({"event": record.getMessage()}, record.name, record.levelno)
-                if record.exc_info:
-                    line["exception"] = trace_of(record.exc_info[1])
+                line = completed(_told_by_others(record), record.name, record.levelno)
             text = f"{self.render(line)}\n"
             with self.lock:  # type: ignore[union-attr]
                 self.stream.write(text)  # stderr is flushed at the end of each line

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from config.admin.humanize import pretty
-from config.telemetry.redaction import masked_error, redact, without_addresses, without_values
+from config.telemetry.redaction import masked_error, of_others, redact, without_addresses, without_values
 from config.templatetags.spillway import highlight
 from outbox.groups.fingerprint import template_of
 from outbox.letters.edit_checks import located, places
@@ -20,11 +20,12 @@ MOST = 4  # seconds of processor
 PARTS = [
     "a", "a.", "a@", "@", "a://", "a://b?", "?", "“", "”", "'", '"', "' ", "entry '", "value: '", ': "', '": ', " ", "\n", " \n", "\t",
     ".", "!", ".a", "-", "…", "…. ", "<", "$.a", " - at `$", "[1]", "(byte ", "550 ", "5.1.1", "A", "Aa", "\\", '\\"', "{", "1/", "•", "é", "_40", "a%40b-", '"@',
+    "&#43;", "a&b;", "&amp;", "&#0", "\\u002b", "=2B", "a=40", "=40", "+40", "%25", "%40.", "+AEA-", "a&commat;", "0-", "0a" * 16, "/", "/?", "spillway_", "bearer ",
 ]  # fmt: skip
 READERS = {
     "masked_error": masked_error, "without_addresses": without_addresses, "without_values": without_values,
     "template_of": template_of, "places": places, "located": lambda text: located(text, ""), "highlight": highlight,
-    "pretty": pretty, "redact": lambda text: redact({"path": text}),
+    "pretty": pretty, "of_others": of_others, "redact": lambda text: redact({"path": text}),
 }  # fmt: skip
 
 

@@ -7,11 +7,13 @@ import logging
 import pytest
 from django.conf import settings
 from django.db import DataError, IntegrityError, connection, transaction
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
+from django.urls import reverse
 
 from config.database.clock import database_now
 from config.kafka import RecordBatch
 from config.telemetry import logs
+from config.telemetry.logs import RowIds
 from config.telemetry.redaction import masked_error, redact, said, trace_of, without_query
 from config.telemetry.tracing import hide_query
 from notifications.mail.suppression import Suppression
@@ -147,11 +149,94 @@ def test_a_log_says_no_address():
         ("/find?to=ada%2B1%40shop.example.com&n=1", "/find?to=<address>&n=1"),
         ("/admin/throttler/customer/c_4012/change/", "/admin/throttler/customer/c_4012/change/"),
         ("a batch_40 of 40%40", "a batch_40 of 40%40"),
+        ("took=4012.5 ms, x+4021.5, part_40.5, c_4012.7", "took=4012.5 ms, x+4021.5, part_40.5, c_4012.7"),
+        *[(f"to <{spelt}>: no", "to <<address>>: no") for spelt in (
+            "ada+40example.com", "ada+2Bx+40example.com", "ada=40example.com", "ada=2Bx=40example.com", "ada%2540example.com",
+            "ada%40localhost", "ada%40b%C3%BCcher.example", "ada%40[192.0.2.1]", r"ada\u0040example.com", r"ada\u002bx\u0040example.com",
+            r"ada\\u0040example.com", r"ada\x40example.com", r"ada\u{40}example.com", r"ada\U00000040example.com",
+            "ada&#64;example.com", "ada&#064;example.com", "ada&#x40;example.com", "ada&commat;example.com", "ada&amp;#64;example.com",
+            "ada&#43;x&#64;example&#46;com", "ada＠example.com", r"ada\uff20example.com", "ada﹫example.com", "ada+AEA-example.com", "adä%40bücher.example",
+        )],
     ],
-)
+)  # fmt: skip
 def test_words_of_others_are_told_without_addresses(name, text, kept):
     assert redact({name: text}) == {name: kept}
     assert redact({name: [text, None]}) == {name: [text, None]}  # a list has words of ours
+
+
+@pytest.mark.parametrize(
+    "spelt",
+    ["ada%40example.com", r"ada\u0040example.com", "ada&#64;example.com", "ada&commat;example.com", "ada＠example.com"],
+)
+@pytest.mark.parametrize("many", [1, 20])
+def test_an_id_that_others_choose_is_told_without_an_address_in_any_spelling(spelt, many, lines):
+    logs.log.info("orders_withdrawn", ids=RowIds([f"order_4012.5:{spelt}"] * many, order_id=None), by=spelt)
+    logs.log.info("orders_withdrawn", ids=RowIds(["order_4012.shop"] * many, order_id=None))
+    first, second = lines()
+    assert first["order_id"] == ["order_4012.5:<address>"] * many
+    assert first["by"] == "<address>"
+    assert second["order_id"] == ["order_4012.shop"] * many
+
+
+# -- Lines of others ---------------------------------------------------------------------------------
+TOKEN = f"d1bh2x-{'0a' * 16}"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (f"Forbidden: /admin/welcome/Mg/{TOKEN}/", "Forbidden: /admin/welcome/Mg/<secret>/"),
+        (f'"GET /admin/welcome/Mg/{TOKEN}?next=/x HTTP/1.1" 301', '"GET /admin/welcome/Mg/<secret> HTTP/1.1" 301'),
+        ("Error handling request /v1/orders?user_email=ada", "Error handling request /v1/orders"),
+        ("Retrying https://api.example/mails?key=hidden after 1 s", "Retrying https://api.example/mails after 1 s"),
+        ("Authorization: Bearer hidden", "Authorization: Bearer <secret>"),
+        (f"token spillway_{'0a' * 6}_{'x-_Y' * 10}", "token <secret>"),
+        ("amqp://user:hidden@broker.example:5672//", "amqp://user:<address>:5672//"),
+        (r"{'to': 'ada\u0040example.com'}", "{'to': '<address>'}"),
+        (f"value too long\n{ROW}", "value too long"),
+        ("Task outbox.tasks.relay_outbox[0198a1f2-1111-7000-8000-00000000000a] done", None),
+    ],
+)
+@pytest.mark.parametrize("logger", ["celery", "kafka.conn", "gunicorn.error", "urllib3"])
+def test_a_line_of_others_says_no_secret_and_no_address(lines, logger, text, kept):
+    logging.getLogger(logger).critical(text)
+    try:
+        raise RuntimeError(text)
+    except RuntimeError:
+        logging.getLogger(logger).critical("failed", exc_info=True)
+    plain, failed = lines()
+    assert plain["event"] == (kept or text)
+    assert kept is None or text not in failed["exception"]
+
+
+@pytest.mark.django_db
+def test_a_refusal_says_nothing_that_a_stranger_sent(lines, settings):
+    settings.ALLOWED_HOSTS = ["spillway.example"]
+    settings.SECURE_SSL_REDIRECT = False
+    Client().get("/admin/", headers={"Host": "chosen-by-a-stranger.example:80\x1b[1m'\""})
+    client = Client(enforce_csrf_checks=True, headers={"Host": "spillway.example"})
+    link = reverse("admin:auth_user_welcome", args=["Mg", TOKEN])
+    client.post(link)
+    client.post(link, headers={"Origin": "https://chosen-by-a-stranger.example"})
+    for path in (link.removesuffix("/"), f"/nowhere/Mg/{TOKEN}", f"/admin/nowhere/Mg/{TOKEN}/"):
+        client.get(path)
+    told = lines()
+    assert [line["logger"] for line in told if line["logger"] != "spillway"] == [
+        "django.security.DisallowedHost", "django.security.csrf", "django.security.csrf",
+    ]  # fmt: skip
+    assert not [line for line in told if "stranger" in str(line) or TOKEN in str(line) or "exception" in line]
+    assert {line["path"] for line in told if line["logger"] == "spillway"} >= {
+        "/admin/auth/user/welcome/<uidb64>/<token>/", "/nowhere/Mg/<secret>",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("logger", ["django.server", "gunicorn.error"])
+def test_who_has_a_handler_of_its_own_writes_lines_of_ours(logger):
+    other = logging.getLogger(logger)
+    other.addHandler(logging.StreamHandler())
+    other.propagate = False
+    logs.configure(settings.LOGGING)
+    assert (other.handlers, other.propagate) == ([], True)
 
 
 def test_of_a_path_what_stands_beside_an_address_stays():
