@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from io import BytesIO
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,11 @@ CORRELATION = "X-Correlation-ID"
 PLAUSIBLE = re.compile(r"[\w.:-]{8,100}", re.ASCII)
 PROBES = {"/healthz", "/readyz", "/metrics"}
 RETRY_SECONDS = 10
+REASONS = {
+    400: "The body ended early, or its chunks are none.",
+    411: "This server reads no body without a Content-Length.",
+    413: "The body is too large.",
+}
 # An address as proxies write it (RFC 7239, section 6): 192.0.2.1, 192.0.2.1:80, 2001:db8::1, [2001:db8::1], [2001:db8::1]:80.
 NODE = re.compile(r"\[(.+)\](?::[\w.-]*)?|([\d.]+)(?::[\w.-]*)?|(.+)", re.ASCII)
 
@@ -95,6 +101,40 @@ def _path_of(request: HttpRequest) -> str:
     """The route where the path holds a text: the id of an object may be an address, and a link that sets a password opens an account."""
     match = request.resolver_match
     return f"/{match.route}" if match and any(isinstance(part, str) for part in match.kwargs.values()) else request.path
+
+
+class BodyLength:
+    """Gives a body without a Content-Length (chunked, HTTP/2) its length: Django would take it for an empty one.
+
+    Only a server that decodes such bodies says where they end (`wsgi.input_terminated`); behind any other one they are refused.
+    """
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        refused = 0 if request.META.get("CONTENT_LENGTH") else _measure(request)
+        if refused:
+            reason = REASONS[refused]
+            return HttpResponse(f"{reason}\n", status=refused, content_type="text/plain")
+        return self.get_response(request)
+
+
+def _measure(request: HttpRequest) -> int:
+    """Read the body, up to what Django reads of any; the status that refuses it, or 0."""
+    environ, most = request.META, settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    if not environ.get("wsgi.input_terminated"):
+        return 411 if "HTTP_TRANSFER_ENCODING" in environ else 0
+    try:
+        body = environ["wsgi.input"].read(most + 1)
+    except Exception:  # noqa: BLE001 (each server has errors of its own for chunks that are none)
+        return 400
+    if len(body) > most:
+        return 413
+    if body:
+        environ["CONTENT_LENGTH"] = str(len(body))
+        request._stream = BytesIO(body)  # type: ignore[attr-defined]
+    return 0
 
 
 class Sessions(SessionMiddleware):

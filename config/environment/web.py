@@ -48,6 +48,7 @@ MIDDLEWARE = [
     "config.middleware.ContentSecurityPolicy",
     "config.middleware.RequestLog",
     "outbox.api.problems.ProblemDetails",
+    "config.middleware.BodyLength",
     "config.middleware.Sessions",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

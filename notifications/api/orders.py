@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import Path, Query, Router, Schema
 from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
@@ -295,7 +296,7 @@ def _once(request: CallerRequest, path: str, key: str, body: dict, plan: Callabl
 
 def _object(request: HttpRequest) -> dict:
     """The body of a route that needs none: nothing, or any JSON object."""
-    gate = Gate.of(dict, len(request.body))
+    gate = Gate.of(dict, settings.API_MAX_BYTES)
     try:
         return gate.decode(request.body) if request.body.strip() else {}
     except InvalidRecord as refused:

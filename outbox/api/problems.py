@@ -53,6 +53,9 @@ KINDS = {
     "in_progress": Kind(
         409, "A request with this Idempotency-Key is in progress", "Send the same request again after Retry-After.",
     ),
+    "length_required": Kind(
+        411, "The length of the body is missing", "Send a Content-Length; the server behind this address reads no chunked body.",
+    ),
     "too_large": Kind(413, "The body is too large", "The limit is API_MAX_BYTES."),
     "not_json": Kind(
         415, "The body is not JSON", "Send JSON, with Content-Type: application/json; forms and plain text are not read.",
@@ -71,7 +74,7 @@ KINDS = {
     ),
 }  # fmt: skip
 BY_STATUS = {400: "malformed", 401: "unauthorized", 403: "forbidden", 404: "not_found",
-             405: "method_not_allowed", 413: "too_large", 415: "not_json", 422: "invalid", 429: "rate_limited", 503: "unavailable"}  # fmt: skip
+             405: "method_not_allowed", 411: "length_required", 413: "too_large", 415: "not_json", 422: "invalid", 429: "rate_limited", 503: "unavailable"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,9 @@ def problem_of(error: Exception) -> Problem:
 
 
 def unreadable(request: HttpRequest, refused: InvalidRecord) -> Problem:
-    """Of a body that is no message: first of all that it was not sent as JSON."""
+    """Of a body that is no message: first of all that it is too long, or was not sent as JSON."""
+    if refused.reason == "too_large":
+        return Problem("too_large")
     if request.content_type not in ("", "application/json") and not str(request.content_type).endswith("+json"):
         return Problem("not_json")
     return Problem("invalid" if refused.reason == "wrong_field" else "malformed", f"{refused}.")
