@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -183,12 +183,12 @@ def _output(numbers: Numbers) -> Stage:
 def _needs(numbers: Numbers) -> Iterator[Need]:
     yield from position_needs(numbers.progress, "Ingest")
     yield from letter_needs(numbers.names, urgent=["publish"])
-    if numbers.progress.away:
-        pass  # whatever waits, waits for Kafka
-    elif numbers.unsent_for > OVERDUE:
-        yield _unsent(numbers)
-    elif numbers.overdue > OVERDUE:
-        yield _overdue(numbers)
+    # Whatever waits while Kafka is away, waits for Kafka; and no batch is cut while the last ones do not leave.
+    stands, unsent = bool(numbers.progress.away), numbers.unsent_for > OVERDUE
+    if unsent:
+        yield replace(_unsent(numbers), news=not stands)
+    if numbers.overdue > OVERDUE:
+        yield replace(_overdue(numbers), news=not stands and not unsent)
     if numbers.open >= settings.BUFFER_HIGH_WATER:
         yield _full(numbers)
     if numbers.held["buckets"]:

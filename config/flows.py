@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -63,6 +63,7 @@ class Need:
     key: str = ""
     parts: tuple[Need, ...] = ()  # what a line sums up: people are told of each
     quiet: bool = False  # home has a line about it already: people are told of it all the same
+    news: bool = True  # False: another line covers it for now; it begins nothing, and is not over either
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,10 @@ class Flow:
     def picture(self, now: datetime) -> Picture | None:
         """Counts, ages, lag: from maintained counters and indexed look-ups only."""
         return None
+
+    def still_so(self, kind: str, keys: Collection[str], now: datetime) -> Collection[str]:
+        """Which of these needs of a kind, by their keys, are not over, though the lists of the picture are cut before them."""
+        return ()
 
     def gauges(self, now: datetime) -> Iterator[Reading]:
         """Gauges that are read from the database for /metrics: counts, ages, lag; as cheap as `picture`."""

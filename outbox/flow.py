@@ -23,11 +23,12 @@ from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import redelivery
 from outbox.letters.models import DeadLetter
-from outbox.letters.overview import letters_ever
+from outbox.letters.overview import groups_still_so, letters_ever
 from outbox.messages.models import FLOW, LOCKED, NAMED, READABLE, DeliveryAttempt, OutboxMessage
 from outbox.messages.retention import sweep_keys, sweep_resends
 from outbox.picture import Numbers, gauges
-from outbox.processes.overview import processes_diagnosis
+from outbox.processes.overview import processes_diagnosis, still_troubled
+from outbox.replay_batches.lifecycle import batches_still_stopped
 from outbox.replay_batches.models import ReplayBatch
 from outbox.workers import change_capture
 
@@ -45,6 +46,13 @@ class Outbox(Flow):
         from outbox.picture import picture
 
         return picture(Numbers(now))
+
+    def still_so(self, kind: str, keys: Collection[str], now: datetime) -> Collection[str]:
+        if kind == "failure_group":
+            return groups_still_so(keys, now)
+        if kind == "worker":
+            return still_troubled(keys, now)
+        return batches_still_stopped(keys) if kind == "batch" else ()
 
     def gauges(self, now: datetime) -> Iterator[Reading]:
         return gauges(now)

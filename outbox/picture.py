@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
@@ -247,7 +247,10 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
     troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN or numbers.stands(state)]
     for state in troubled:
         away = numbers.kafka_away if not state.paused and numbers.stands(state) else None
-        yield away_need(away, numbers.now) if away else _closed_channel(numbers, state)
+        if away:
+            yield away_need(away, numbers.now)
+        if state.paused or state.breaker == OPEN:
+            yield replace(_closed_channel(numbers, state), news=not away)
     if numbers.stuck:
         yield _stuck(numbers)
     if numbers.held:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -42,6 +42,11 @@ class Throttler(Flow):
         from throttler.picture import picture
 
         return picture(now)
+
+    def still_so(self, kind: str, keys: Collection[str], now: datetime) -> Collection[str]:
+        from throttler.picture import still_expiring
+
+        return still_expiring(keys, now) if kind == "expiring" else ()
 
     def gauges(self, now: datetime) -> Iterator[Reading]:
         from throttler.picture import gauges

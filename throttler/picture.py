@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -65,6 +65,12 @@ def _ends(lanes: QuerySet[Lane]) -> Iterator[NearestEnd]:
     rows: Any = lanes.annotate(own=Subquery(own[:1])).order_by("oldest_at")
     for customer_id, since, ttl in rows.values_list("customer_id", "oldest_at", "own")[:MOST]:
         yield NearestEnd(customer_id, since, settings.THROTTLER_TTL_SECONDS if ttl is None else ttl)
+
+
+def still_expiring(customers: Collection[str], now: datetime) -> list[str]:
+    """Whose oldest messages are near their end, of these customers: home names the nearest one alone."""
+    lanes = Lane.objects.filter(oldest_at__isnull=False, customer_id__in=customers)
+    return [end.customer_id for end in _ends(lanes) if end.used(now) > NEAR]
 
 
 @dataclass(frozen=True)

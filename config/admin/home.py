@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,7 +29,7 @@ class FlowRow:
 def home(now: datetime) -> dict[str, object]:
     """The context of the page; numbers come from maintained counters, never from counting rows."""
     pictures = pictures_of(now)
-    needs = by_urgency(need for need in needs_of(pictures, now) if not need.quiet)
+    needs = by_urgency(need for need in needs_of(pictures, now) if need.news and not need.quiet)
     return {
         "now": now,
         "needs": needs,
@@ -55,6 +56,14 @@ def needs_of(pictures: Iterable[Picture], now: datetime) -> list[Need]:
 def needs_one_by_one(now: datetime) -> list[Need]:
     """The same as home shows, most urgent first, without lines that sum up others: for those who are told."""
     return by_urgency(part for need in needs_of(pictures_of(now), now) for part in need.parts or (need,))
+
+
+def still_so(names: Iterable[tuple[str, str]], now: datetime) -> set[tuple[str, str]]:
+    """Which of these needs (kind, key) are not over although no list names them: one question a kind, for all of its keys."""
+    keys: dict[str, list[str]] = defaultdict(list)
+    for kind, key in names:
+        keys[kind].append(key)
+    return {(kind, key) for kind in keys for flow in flows() for key in flow.still_so(kind, keys[kind], now)}
 
 
 def by_urgency(needs: Iterable[Need]) -> list[Need]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -14,7 +14,7 @@ from django.db.models import F, Min, Q
 from django.db.models.functions import Greatest
 
 from config.admin import humanize
-from config.admin.home import needs_one_by_one
+from config.admin.home import needs_one_by_one, still_so
 from config.database.queries import delete_in_chunks
 from config.flows import Need, Reading
 from config.telemetry import metrics
@@ -22,7 +22,7 @@ from config.telemetry.logs import RowIds, log_committed
 from config.telemetry.redaction import without_addresses
 from outbox.alerts.models import URGENCIES, Matter, Notice, Subscription
 
-MOST_NEEDS = 500  # the most urgent ones
+MOST_NEW = 500  # matters that begin at one look, the most urgent ones; the others at the next
 Phase, State = Notice.Phase, Notice.State
 Name = tuple[str, str]  # kind, key
 
@@ -35,10 +35,11 @@ def window() -> timedelta:
 # -- Matters -------------------------------------------------------------------------------------------------
 def look(now: datetime) -> int:
     """See what needs people, and write down who is to be told; returns how many notices are new."""
-    needs = {(need.kind, need.key[:200]): need for need in reversed(needs_one_by_one(now)[:MOST_NEEDS])}
+    needs = {(need.kind, need.key[:200]): need for need in reversed(needs_one_by_one(now))}
+    over = _over(needs, now)
     with transaction.atomic():
         decide_cut_off(now)
-        note(needs, now)
+        note(needs, over, now)
         return plan(now)
 
 
@@ -61,23 +62,36 @@ def decide_cut_off(now: datetime) -> int:
     return len(cut)
 
 
-def note(needs: Mapping[Name, Need], now: datetime) -> None:
+def _over(needs: Mapping[Name, Need], now: datetime) -> list[Matter]:
+    """Open matters that have ended: that a list does not name one is no end, each of those is asked for."""
+    missing = {(row.kind, row.key): row for row in Matter.objects.open() if (row.kind, row.key) not in needs}
+    lasting = still_so(missing, now)
+    return [row for name, row in missing.items() if name not in lasting]
+
+
+def note(needs: Mapping[Name, Need], over: Iterable[Matter], now: datetime) -> None:
     """Begin, refresh, reopen and end matters."""
     kinds, keys = ({name[part] for name in needs} for part in (0, 1))
     known = {(row.kind, row.key): row for row in Matter.objects.filter(kind__in=kinds, key__in=keys)}
-    for place, need in needs.items():
-        row, words = known.get(place), _words(need)
-        if row is None:
-            Matter.objects.create(kind=place[0], key=place[1], opened_at=now, **words)
-            continue
-        changes: dict[str, object] = {name: word for name, word in words.items() if getattr(row, name) != word}
-        if row.over_at is not None:
-            changes |= _begins_again(row, now)
-        if changes:
-            Matter.objects.filter(pk=row.pk, episode=row.episode, over_at=row.over_at).update(**changes)
-    for row in Matter.objects.open():
-        if (row.kind, row.key) not in needs:
-            Matter.objects.filter(pk=row.pk, episode=row.episode, over_at=None).update(over_at=now)
+    begun = [(name, need) for name, need in needs.items() if name not in known and need.news]
+    for (kind, key), need in begun[-MOST_NEW:]:
+        Matter.objects.create(kind=kind, key=key, opened_at=now, **_words(need))
+    for name, row in known.items():
+        if name in needs:
+            _refresh(row, needs[name], now)
+    for row in over:
+        Matter.objects.filter(pk=row.pk, episode=row.episode, over_at=None).update(over_at=now)
+
+
+def _refresh(row: Matter, need: Need, now: datetime) -> None:
+    """Its words and numbers of now; what was over begins again, unless another line covers it."""
+    if row.over_at is not None and not need.news:
+        return
+    changes: dict[str, object] = {name: word for name, word in _words(need).items() if getattr(row, name) != word}
+    if row.over_at is not None:
+        changes |= _begins_again(row, now)
+    if changes:
+        Matter.objects.filter(pk=row.pk, episode=row.episode, over_at=row.over_at).update(**changes)
 
 
 def _words(need: Need) -> dict[str, str]:

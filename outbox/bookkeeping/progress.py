@@ -128,7 +128,7 @@ def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
     yield from _stopped_needs(progress.stopped, progress.now)
     if progress.away:
         yield away_need(progress.away, progress.now)
-    elif progress.unseen and progress.seen and len(progress.stopped) < len(progress.rows):
+    if progress.unseen and progress.seen:
         silent = progress.now - progress.seen
         yield Need(
             urgency="now" if silent > LONG else "soon",
@@ -140,6 +140,7 @@ def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
             rank=1,
             kind="partition",
             key=f"reader {worker}",
+            news=not progress.away and len(progress.stopped) < len(progress.rows),
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from outbox.groups.models import FailureGroup
 from outbox.letters.models import ProofRound
 
 MOST_GROUPS = 3
+RISING = " rising"  # ends the key of such a need
 MOST_WAITING = 100  # groups of a flow that are looked at, the newest
 MOST_TOGETHER = 500  # of all flows, where they are asked together
 NEWS = timedelta(hours=2)  # for so long a group is new, or came back: that it rises is no news
@@ -179,9 +180,19 @@ def rising_needs(now: datetime) -> Iterator[Need]:
                 since=group.first_seen,
                 rank=2,
                 kind="failure_group",
-                key=f"{pk} rising",
+                key=f"{pk}{RISING}",
                 quiet=not (group.owner_name and group.state not in FIRST),
             )
+
+
+def groups_still_so(keys: Collection[str], now: datetime) -> list[str]:
+    """Which of these needs of `letter_needs` and `rising_needs` are not over: no list of theirs names all groups."""
+    by_key = {key: int(pk) for key in keys if (pk := key.removesuffix(RISING)).isdecimal()}
+    open_groups = FailureGroup.objects.needing_work(now).filter(pk__in=by_key.values())
+    waiting = set(open_groups.in_nobodys_hand().values_list("pk", flat=True))
+    arrived = arrived_by_hour(open_groups.values_list("pk", flat=True), now, 2)
+    rising = {pk for pk, (earlier, lately) in arrived.items() if is_rising(lately, earlier)}
+    return [key for key, pk in by_key.items() if pk in (rising if key.endswith(RISING) else waiting)]
 
 
 def gauges(sources: Sequence[str]) -> Iterator[Reading]:

@@ -142,6 +142,14 @@ def process_needs(now: datetime) -> Iterator[Need]:
         )
 
 
+def still_troubled(keys: Collection[str], now: datetime) -> list[str]:
+    """Which of these needs of `process_needs` are not over: of many processes it looks at those that reported last."""
+    seen = {sighting.row.pk for sighting in sightings(now)}
+    unseen = {int(key) for key in keys if key.isdecimal()} - seen
+    rows = WorkerProcess.objects.of_last_day(now).filter(pk__in=unseen)
+    return [str(row.pk) for row in rows if state_of(row, now) in TROUBLED]
+
+
 def _need_of(sighting: Sighting, working: Iterable[tuple[str, str]], now: datetime) -> Need:
     return Need(
         _urgency(sighting, working),

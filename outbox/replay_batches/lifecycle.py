@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from config.admin import humanize
 from config.admin.levers import Operator
@@ -54,8 +55,8 @@ def page_of(batch: ReplayBatch) -> str:
 
 def batch_needs(now: datetime) -> Iterator[Need]:
     """Batches of the last week that their rule stopped, with letters left."""
-    stopped = ReplayBatch.objects.filter(state=State.STOPPED, eligible__gt=0, created_at__gt=now - WEEK)
-    for batch in stopped.order_by("-pk")[:MOST_STOPPED]:
+    lately = _stopped().filter(created_at__gt=now - WEEK)
+    for batch in lately.order_by("-pk")[:MOST_STOPPED]:
         yield Need(
             "soon",
             f"{batch} was stopped by its rule",
@@ -69,6 +70,16 @@ def batch_needs(now: datetime) -> Iterator[Need]:
             kind="batch",
             key=str(batch.pk),
         )
+
+
+def batches_still_stopped(keys: Collection[str]) -> list[str]:
+    """Which of these needs of `batch_needs` are not over: it names a few, and the new ones."""
+    stopped = _stopped().filter(pk__in=[key for key in keys if key.isdecimal()])
+    return [str(pk) for pk in stopped.values_list("pk", flat=True)]
+
+
+def _stopped() -> QuerySet[ReplayBatch]:
+    return ReplayBatch.objects.filter(state=State.STOPPED, eligible__gt=0)
 
 
 # -- The end of the hold, and of the canary ------------------------------------------------------------------
