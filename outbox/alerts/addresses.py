@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
@@ -80,11 +80,16 @@ class TryResult:
 
 @dataclass(frozen=True)
 class Words:
-    """What a notice says; `kind` is a type of apprise's: info, success, warning, failure."""
+    """What a notice says; `kind` is a type of apprise's: info, success, warning, failure.
+
+    At services that keep incidents `key` is the one it is about, and `over` ends that.
+    """
 
     title: str
     body: str
     kind: str = "info"
+    key: str = ""
+    over: bool = False
 
 
 def look_at(address: str) -> str:
@@ -93,12 +98,16 @@ def look_at(address: str) -> str:
         return postman.ready()
 
 
-def send(address: str, words: Words, about_to: Callable[[], bool]) -> TryResult | None:
-    """Send once. `about_to` is called when all is ready; when it says no, nothing was sent, and None is returned."""
+def send(address: str, about_to: Callable[[bool], Words | None]) -> TryResult | None:
+    """Send once. `about_to` is called when all is ready, with whether the service keeps incidents, and says what to send.
+
+    When it has nothing, nothing was sent, and None is returned.
+    """
     try:
-        with Postman(address, title=words.title, body=words.body, kind=words.kind) as postman:
+        with Postman(address) as postman:
             postman.ready()
-            return postman.go() if about_to() else None
+            words = about_to(postman.keeps_incidents)
+            return postman.go(words) if words else None
     except Refusal as refusal:
         return TryResult(sent=False, fault=str(refusal))
 
@@ -106,12 +115,13 @@ def send(address: str, words: Words, about_to: Callable[[], bool]) -> TryResult 
 class Postman:
     """The program `postman.py` and one order; leaving the `with` block ends it, whatever it does."""
 
-    def __init__(self, address: str, *, only_look: bool = False, **words: str) -> None:
+    def __init__(self, address: str, *, only_look: bool = False) -> None:
         self.seconds = settings.NOTIFY_TIMEOUT_SECONDS
+        self.keeps_incidents = False  # known when it is ready
         self.order = {
             "url": address, "schemas": settings.NOTIFY_SCHEMAS, "allowed": settings.NOTIFY_ALLOWED_HOSTS,
             "connect": min(5.0, self.seconds), "read": self.seconds, "seconds": STARTING + self.seconds,
-            "only_look": only_look, **words,
+            "only_look": only_look,
         }  # fmt: skip
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         self.process = subprocess.Popen(
@@ -133,12 +143,13 @@ class Postman:
         answer = self._say(json.dumps(self.order), STARTING) or {"fault": "the program that sends did not start"}
         if "fault" in answer:
             raise Refusal(str(answer["fault"]))
+        self.keeps_incidents = bool(answer["keeps_incidents"])
         return str(answer["ready"])
 
-    def go(self) -> TryResult:
+    def go(self, words: Words) -> TryResult:
         """Let it send, for NOTIFY_TIMEOUT_SECONDS at the longest."""
         with awaited_at_the_end(self.seconds):
-            answer = self._say("go", self.seconds)
+            answer = self._say(json.dumps(asdict(words)), self.seconds)
         if answer is None:
             return TryResult(sent=False, unsure=True, fault=f"no answer within {self.seconds:g} s")
         return TryResult(bool(answer["sent"]), bool(answer["unsure"]), str(answer["fault"]))

@@ -23,6 +23,7 @@ from config.telemetry.redaction import without_addresses
 from outbox.alerts.models import URGENCIES, Matter, Notice, Subscription
 
 MOST_NEW = 500  # matters that begin at one look, the most urgent ones; the others at the next
+LATE_END = timedelta(days=1)  # for so long nobody may have looked, and an end is told all the same
 Phase, State = Notice.Phase, Notice.State
 Name = tuple[str, str]  # kind, key
 
@@ -126,9 +127,11 @@ class Told:
             self.phases[notice.phase] = notice
 
     def was(self, phase: str) -> bool:
-        """Whether that has arrived."""
+        """Whether that has arrived, or may have and is not told again."""
         notice = self.phases.get(phase)
-        return notice is not None and notice.state == State.SENT
+        if notice is None:
+            return False
+        return notice.state == State.SENT or (notice.state == State.GIVEN_UP and notice.repeat)
 
     def has(self, phase: str) -> bool:
         return phase in self.phases
@@ -144,7 +147,7 @@ class Told:
 
 def plan(now: datetime) -> int:
     """Write down each phase that somebody is to be told of; a phase that is there already is left alone."""
-    recent = now - 2 * window()
+    recent = now - 2 * window() - LATE_END
     matters = list(Matter.objects.filter(over_at=None)) + list(Matter.objects.filter(over_at__gte=recent))
     subscriptions = list(Subscription.objects.of_active_people())
     told: dict[tuple[int, int], Told] = defaultdict(Told)

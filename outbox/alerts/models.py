@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Case, Exists, OuterRef, Q, When
 from django.urls import reverse
 
 from config.fields import IdentifierField
@@ -143,6 +143,11 @@ class NoticeQuerySet(models.QuerySet["Notice"]):
 
     def due(self, now: datetime) -> Self:
         return self.filter(state__in=[Notice.State.WAITING, Notice.State.UNSURE], due_at__lte=now)
+
+    def most_urgent_first(self) -> Self:
+        """What cannot wait, then the others; those of one matter as they came."""
+        ranks = [When(matter__urgency=urgency, then=rank) for rank, urgency in enumerate(URGENCIES)]
+        return self.order_by(Case(*ranks, default=0), "created_at", "pk")
 
     def unsettled(self) -> Self:
         return self.filter(state__in=Notice.UNSETTLED)

@@ -1,8 +1,8 @@
 """A program of its own: sends one notice by apprise, in a process that may reach and read next to nothing.
 
 It is started by its path, without Django and without the environment of the worker. It reads a line of JSON, answers
-`{"ready": …}` or `{"fault": …}`, and sends after a second line `go`: whoever started it writes down in between that it
-is about to be sent. When that process is gone, no `go` comes, and nothing is sent.
+`{"ready": …}` or `{"fault": …}`, and sends what a second line says: whoever started it writes down in between that it
+is about to be sent. When that process is gone, no second line comes, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 # What reaches for the network, and where in its arguments the address stands.
 CONNECTS = {"socket.connect": 1, "socket.sendto": 1, "socket.sendmsg": 1}
@@ -150,13 +152,40 @@ class Lines(logging.Handler):
 
 
 class Answers:
-    """What HTTP calls came to: `HTTP 500`; and whether one of them may have been heard without an answer."""
+    """What calls came to: `HTTP 500`; how many were accepted; whether one may have been heard without an answer.
+
+    apprise says that it has sent what it never tried to send, so what counts is what a service said.
+    """
 
     def __init__(self) -> None:
         self.text = ""
         self.unsure = False
+        self.accepted = 0
 
     def watch(self) -> None:
+        """From now on, until the process ends."""
+        self._watch_http()
+        self._watch_smtp()
+
+    def _watch_smtp(self) -> None:
+        import smtplib
+
+        sendmail = smtplib.SMTP.sendmail
+
+        def watched(smtp: smtplib.SMTP, *given: Any, **options: Any) -> object:
+            try:
+                refused = sendmail(smtp, *given, **options)
+            except (smtplib.SMTPResponseException, smtplib.SMTPRecipientsRefused):
+                raise
+            except OSError:  # an answer that did not come: the mail may have been taken
+                self.text, self.unsure = "the connection broke off", True
+                raise
+            self.accepted += 1
+            return refused
+
+        setattr(smtplib.SMTP, "sendmail", watched)  # noqa: B010 (it is replaced for this process)
+
+    def _watch_http(self) -> None:
         import requests
 
         send = requests.Session.send
@@ -177,10 +206,49 @@ class Answers:
             except requests.exceptions.RequestException:
                 self.text, self.unsure = "no answer in time", True
                 raise
-            self.text = f"HTTP {answer.status_code}" if answer.status_code >= 300 else ""
+            self._note(answer)
             return answer
 
         setattr(requests.Session, "send", watched)  # noqa: B010 (it is replaced for this process)
+
+    def _note(self, answer: Any) -> None:
+        if answer.status_code >= 300:
+            self.text = f"HTTP {answer.status_code}"
+        elif _says_failure(answer):  # as Splunk does
+            self.text = "the service says that it failed"
+        else:
+            self.text = ""
+            self.accepted += 1
+
+
+def _says_failure(answer: Any) -> bool:
+    try:
+        said = answer.json()
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.get("result") == "failure"
+
+
+@dataclass(frozen=True)
+class Incidents:
+    """How a plugin is told which incident it is about, and whether that begins (or goes on) or ends."""
+
+    key: str  # the name of its attribute
+    goes_on: str  # actions of the plugin
+    ends: str
+
+
+# Services that keep incidents: one key for each, which what begins it, each reminder and its end have in common.
+INCIDENTS = {
+    "pagerduty": Incidents("dedup", "trigger", "resolve"),
+    "incidentio": Incidents("dedup", "trigger", "resolve"),
+    "ilert": Incidents("dedup", "trigger", "resolve"),
+    "signl4": Incidents("external_id", "trigger", "resolve"),
+    "splunk": Incidents(
+        "entity_id", "map", "recovery"
+    ),  # by its urgency; what is only to be watched is no incident there
+    "opsgenie": Incidents("alias", "new", "close"),
+}
 
 
 class Target:
@@ -190,6 +258,7 @@ class Target:
         from apprise import Apprise, AppriseAsset
 
         self.fault = ""
+        self.incidents: Incidents | None = None
         asset = AppriseAsset(
             async_mode=False, app_id="Spillway", app_desc="Spillway", http_redirects=False, storage_mode="memory"
         )
@@ -201,6 +270,10 @@ class Target:
         names = {name for kind in (self.plugin.protocol, self.plugin.secure_protocol) if kind for name in _tuple(kind)}
         if not names & set(order["schemas"]):
             self.fault = f"{sorted(names)[0] if names else 'this'}:// is not in NOTIFY_SCHEMAS"
+            return
+        self.incidents = next((INCIDENTS[name] for name in sorted(names) if name in INCIDENTS), None)
+        if "betterstack" in names and self.plugin.mode == "incident":
+            self.fault = "Better Stack takes no key for an incident: each reminder and each end would be a new one"
             return
         # What the URL may say otherwise: no second try of its own, no redirect, no endless wait.
         self.plugin.retry, self.plugin.redirects = 0, False
@@ -218,9 +291,47 @@ class Target:
         named = [self.plugin.host] if any("{host}" in template for template in self.plugin.templates) else []
         return [str(host) for host in (*named, getattr(self.plugin, "smtp_host", "")) if host]
 
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """What apprise says of a message; at a service that keeps incidents it is about the one of this key."""
+        if self.incidents:
+            setattr(self.plugin, self.incidents.key, message["key"])
+            self.plugin.action = self.incidents.ends if message["over"] else self.incidents.goes_on
+            self.plugin.status = None  # of a URL for SIGNL4, where it would stand before the action
+            if self.incidents is INCIDENTS["pagerduty"]:
+                self.plugin.overflow_mode = "truncate"  # a longer summary is refused
+            if self.incidents is INCIDENTS["opsgenie"]:
+                self.plugin.batch_size = self.plugin.default_batch_size  # one alert has one request
+                if message["over"]:
+                    return _close_at_opsgenie(self.plugin, message)
+        told = self.apprise.notify(
+            body=message["body"],
+            title=message["title"],
+            notify_type=message["kind"],
+            body_format="text",
+            interpret_escapes=False,
+        )
+        return bool(told)
+
     def shown(self) -> str:
         """What may be shown of it: the service, and the host where the URL names one."""
         return f"{self.service} at {self.hosts[-1]}" if self.hosts else self.service
+
+
+def _close_at_opsgenie(plugin: Any, message: Mapping[str, Any]) -> bool:
+    """apprise closes what this very process has opened, and is content when that is nothing."""
+    import requests
+    from apprise.plugins.opsgenie import OPSGENIE_API_LOOKUP
+
+    answer = requests.post(
+        f"{OPSGENIE_API_LOOKUP[plugin.region_name]}/{quote(message['key'], safe='')}/close",
+        params={"identifierType": "alias"},
+        json={"source": plugin.app_desc, "note": f"{message['title']}\n{message['body']}"},
+        headers={"User-Agent": plugin.app_id, "Authorization": f"GenieKey {plugin.apikey}"},
+        timeout=plugin.request_timeout,
+        verify=plugin.verify_certificate,
+        allow_redirects=False,
+    )
+    return answer.ok
 
 
 def warm_up() -> None:
@@ -282,31 +393,24 @@ def main() -> None:
     if fault := fault_of_hosts(target, fence):
         answer(fault=fault)
         return
-    answer(ready=target.shown())
-    if order["only_look"] or sys.stdin.readline() != "go\n":
-        return
-    send(order, target, fence, answers, lines, answer)
+    answer(ready=target.shown(), keeps_incidents=target.incidents is not None)
+    if not order["only_look"] and (line := sys.stdin.readline()):
+        result = send(json.loads(line), target, fence, answers, lines)
+        answer(**result | {"fault": without_secrets(result["fault"], order["url"])})
 
 
-def send(
-    order: Mapping[str, Any], target: Target, fence: Fence, answers: Answers, lines: Lines, answer: Callable[..., None]
-) -> None:
+def send(message: Mapping[str, Any], target: Target, fence: Fence, answers: Answers, lines: Lines) -> dict[str, Any]:
     """`{"sent": bool, "unsure": bool, "fault": str}`: unsure when it may have arrived without anybody saying so."""
     try:
-        sent = bool(
-            target.apprise.notify(
-                body=order["body"],
-                title=order["title"],
-                notify_type=order["kind"],
-                body_format="text",
-                interpret_escapes=False,
-            )
-        )
+        told = target.send(message)
     except Exception as error:  # noqa: BLE001 (a plugin's own mistake is a failure of this notice)
-        sent, lines.lines = False, [*lines.lines, f"{type(error).__name__}"]
-    fault = fence.refusal or answers.text or (lines.lines[-1] if lines.lines else "it was not accepted")
-    unsure = not sent and answers.unsure and not fence.refusal
-    answer(sent=sent, unsure=unsure, fault="" if sent else without_secrets(fault, order["url"]))
+        told, lines.lines = False, [*lines.lines, f"{type(error).__name__}"]
+    sent = told and answers.accepted > 0
+    said = [fence.refusal, answers.text, "no answer of the service was seen" if told else "", *lines.lines[-1:]]
+    fault = next(filter(None, said), "it was not accepted")
+    # Of several addressees of one URL some may have it.
+    unsure = answers.unsure or (answers.accepted > 0 and len(target.plugin) > 1)
+    return {"sent": sent, "unsure": not sent and unsure and not fence.refusal, "fault": "" if sent else fault}
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import threading
 import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from zoneinfo import ZoneInfo
@@ -65,8 +67,16 @@ def words_of(notices: Sequence[Notice], subscription: Subscription, now: datetim
             lines += [f"and {rest:,} more"] if rest > 0 else []
         lines += [REPEAT] if any(notice.repeat for notice in notices) else []
         lines += [_link(reverse("admin:index"))]
-    text = "\n".join(filter(None, lines))
-    return Words(harmless(f"[{name}] {title}")[:250], harmless(text)[:3500], _kind(notices))
+    title, text = harmless(f"[{name}] {title}")[:250], harmless("\n".join(filter(None, lines)))[:3500]
+    return Words(title, text, _kind(notices), key_of(notices[0]), over=all(map(says_over, notices)))
+
+
+def key_of(notice: Notice) -> str:
+    """The same for all that is said of a matter in an episode, to whomever: services that keep incidents know it by that."""
+    matter = notice.matter
+    about = (matter.kind, matter.key, notice.episode) if matter else ("test", notice.pk)
+    names = [settings.SITE_URL, settings.ENVIRONMENT_NAME, *map(str, about)]
+    return f"spillway-{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:40]}"
 
 
 def headline(notice: Notice) -> str:
@@ -85,11 +95,16 @@ def is_over(notice: Notice) -> bool:
     return matter is not None and (matter.over_at is not None or matter.episode != notice.episode)
 
 
+def says_over(notice: Notice) -> bool:
+    """Whether it is told as an end: also a beginning is, of what is over by now."""
+    return notice.phase in ENDS or is_over(notice)
+
+
 def _facts(notice: Notice, subscription: Subscription, now: datetime) -> list[str]:
     matter = notice.matter
     if matter is None:
         return [TEST]
-    if notice.phase in ENDS or is_over(notice):
+    if says_over(notice):
         return [_how_it_ended(matter, subscription, now)]
     amount = f"{matter.amount}, since" if matter.amount else "Since"
     facts = [matter.why, f"{amount} {_clock(matter.opened_at, subscription)}."]
@@ -114,13 +129,11 @@ def _clock(when: datetime, subscription: Subscription) -> str:
 
 def _amount(notice: Notice) -> str:
     matter = notice.matter
-    return (
-        f" ({matter.amount})" if matter and matter.amount and not is_over(notice) and notice.phase not in ENDS else ""
-    )
+    return f" ({matter.amount})" if matter and matter.amount and not says_over(notice) else ""
 
 
 def _count(notices: Sequence[Notice]) -> str:
-    over = sum(notice.phase in ENDS or is_over(notice) for notice in notices)
+    over = sum(map(says_over, notices))
     here = len(notices) - over
     parts = [
         humanize.plural(here, "thing needs you", "things need you") if here else "",
@@ -130,11 +143,7 @@ def _count(notices: Sequence[Notice]) -> str:
 
 
 def _kind(notices: Sequence[Notice]) -> str:
-    there = [
-        notice.matter.urgency
-        for notice in notices
-        if notice.matter and notice.phase not in ENDS and not is_over(notice)
-    ]
+    there = [notice.matter.urgency for notice in notices if notice.matter and not says_over(notice)]
     if not there:
         return "info" if any(notice.matter is None for notice in notices) else "success"
     return KINDS_OF_APPRISE[min(there, key=URGENCIES.index)]
@@ -170,28 +179,41 @@ class Errand:
     def ids(self) -> list[int]:
         return [notice.pk for notice in self.notices]
 
+    @property
+    def first(self) -> Errand:
+        """The same with one notice: an incident is about one matter."""
+        return replace(self, notices=self.notices[:1])
+
 
 def serve(pk: int) -> bool:
     """Tell one subscription what is due; whether there was anything."""
     claim = claim_notices(pk, database_now())
     if claim is None:
         return False
-    outcome = _try(claim)
+    errand, outcome = _try(claim)
     if outcome is None:
         log.info("notice_overtaken", subscription=pk)
-        release(claim)
+        release(errand)
     else:
-        settle(claim, outcome, database_now())
+        settle(errand, outcome, database_now())
     return True
 
 
-def _try(claim: Errand) -> TryResult | None:
+def _try(claim: Errand) -> tuple[Errand, TryResult | None]:
+    """What of a claim was tried, and what came of it."""
+    errand = claim
+
+    def about_to(keeps_incidents: bool) -> Words | None:
+        nonlocal errand
+        errand = claim.first if keeps_incidents else claim
+        words = words_of(errand.notices, errand.subscription, database_now())
+        return words if begin(errand) else None
+
     try:
-        address = unseal(claim.subscription.address)
+        outcome = send(unseal(claim.subscription.address), about_to)
     except Refusal as refusal:
-        return TryResult(sent=False, fault=str(refusal))
-    words = words_of(claim.notices, claim.subscription, database_now())
-    return send(address, words, about_to=lambda: begin(claim))
+        outcome = TryResult(sent=False, fault=str(refusal))
+    return errand, outcome
 
 
 def claim_notices(pk: int, now: datetime) -> Errand | None:
@@ -201,19 +223,26 @@ def claim_notices(pk: int, now: datetime) -> Errand | None:
         if not Subscription.objects.lease([pk], token, now + LEASE, now):
             return None
         subscription = Subscription.objects.get(pk=pk)
-        due = Notice.objects.filter(subscription=pk).due(now).select_related("matter").order_by("created_at", "pk")
+        due = Notice.objects.filter(subscription=pk).due(now).select_related("matter").most_urgent_first()
         tests = list(due.filter(phase=Phase.TEST)[:1])
         notices = tests or list(due[:MOST])
-        # An end that came back before anybody heard of it is no news.
-        untrue = [notice.pk for notice in notices if notice.phase in ENDS and notice.matter and not is_over(notice)]
-        if Notice.objects.filter(pk__in=untrue).delete()[0]:
-            ids = RowIds(untrue, notice_id=None)
-            log_committed("notices_withdrawn", subscription=pk, notices=len(untrue), ids=ids)
-        notices = [notice for notice in notices if notice.pk not in untrue]
+        untrue = [notice for notice in notices if notice.phase in ENDS and notice.matter and not is_over(notice)]
+        _withdraw(pk, untrue)
+        notices = [notice for notice in notices if notice not in untrue]
         if not notices:
             Subscription.objects.release(token)
             return None
     return Errand(subscription, token, notices)
+
+
+def _withdraw(subscription: int, untrue: Sequence[Notice]) -> None:
+    """Ends of what came back before anybody heard of it are no news; of one that may have arrived the return is told."""
+    heard = [notice.pk for notice in untrue if notice.repeat]
+    Notice.objects.filter(pk__in=heard).update(state=State.GIVEN_UP, error="it came back before anybody answered")
+    Notice.objects.filter(pk__in=[notice.pk for notice in untrue if not notice.repeat]).delete()
+    if untrue:
+        ids = RowIds(untrue, notice_id="pk")
+        log_committed("notices_withdrawn", subscription=subscription, notices=len(untrue), ids=ids)
 
 
 def begin(claim: Errand) -> bool:

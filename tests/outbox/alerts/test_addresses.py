@@ -20,7 +20,7 @@ HELLO = Words("Hello", "It is a test.")
 
 
 def sends(address: str, words: Words = HELLO):
-    return send(address, words, about_to=lambda: True)
+    return send(address, about_to=lambda keeps_incidents: words)
 
 
 def target(address: str) -> Target:
@@ -201,7 +201,7 @@ def test_who_is_told_to_stop_waits_for_the_answer_to_a_notice(receiver, monkeypa
     say, awaited = Postman._say, []
 
     def listening(postman, line, seconds):
-        awaited.append((line == "go", [until - time.monotonic() for until in worker._calls.values()]))
+        awaited.append(("body" in line, [until - time.monotonic() for until in worker._calls.values()]))
         return say(postman, line, seconds)
 
     monkeypatch.setattr(Postman, "_say", listening)
@@ -212,12 +212,12 @@ def test_who_is_told_to_stop_waits_for_the_answer_to_a_notice(receiver, monkeypa
 
 
 def test_nothing_is_sent_when_it_is_not_ours_any_more(receiver):
-    assert send(receiver.plain, HELLO, about_to=lambda: False) is None
+    assert send(receiver.plain, about_to=lambda keeps_incidents: None) is None
     assert receiver.bodies == []
 
 
 def test_when_the_worker_is_gone_the_process_that_sends_ends_without_sending(receiver):
-    postman = Postman(receiver.plain, title="Hello", body="", kind="info")
+    postman = Postman(receiver.plain)
     assert postman.ready()
     postman.process.stdin.close()
     assert postman.process.wait(10) == 0
