@@ -148,6 +148,8 @@ class Postman:
 
     def go(self, words: Words) -> TryResult:
         """Let it send, for NOTIFY_TIMEOUT_SECONDS at the longest."""
+        if self.process.poll() is not None:  # we were stopped for long, and it does not wait for ever
+            return TryResult(sent=False, fault="the program that sends had ended before it was told what")
         with awaited_at_the_end(self.seconds):
             answer = self._say(json.dumps(asdict(words)), self.seconds)
         if answer is None:

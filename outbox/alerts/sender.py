@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import TypeVar
 from zoneinfo import ZoneInfo
 
 from django.conf import settings
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import F, Q
 from django.urls import reverse
 
 from config.admin import humanize
 from config.database.clock import database_now
+from config.database.transactions import Remedy, remedy_for, wait_for_rerun
 from config.processes import worker
 from config.redelivery import Refusal
 from config.telemetry import metrics
@@ -33,6 +36,7 @@ from outbox.alerts.models import LEASE, URGENCIES, Matter, Notice, Subscription
 from outbox.bookkeeping.leases import only_one
 
 Phase, State = Notice.Phase, Notice.State
+Result = TypeVar("Result")
 
 # -- What a notice says --------------------------------------------------------------------------------------
 # One matter in a few lines, or several as a list; no payload, nothing that calls a whole channel.
@@ -165,6 +169,7 @@ MOST = 200  # notices in one message
 FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0  # seconds after a failure, doubled each time
 PATIENCE = timedelta(days=1)  # then a notice is given up
 PAUSE = 1.0
+MOST_RERUNS = 10  # of a transaction of which no answer comes: some seconds, far less than a lease
 
 
 @dataclass(frozen=True)
@@ -216,11 +221,30 @@ def _try(claim: Errand) -> tuple[Errand, TryResult | None]:
     return errand, outcome
 
 
+def _surely(step: Callable[[bool], Result]) -> Result:
+    """What a short transaction came to. Where its answer is lost it runs again, and finds under its own token what it has
+    done already: nobody waits for a lease of one's own, and nothing is doubtful that was not sent."""
+    for failures in itertools.count():
+        try:
+            return step(failures > 0)
+        except DatabaseError as error:
+            remedy = remedy_for(error)
+            if remedy not in (Remedy.RERUN, Remedy.WAIT) or failures >= MOST_RERUNS:
+                raise
+            wait_for_rerun("notify_people", error, remedy, failures + 1, longest=1.0)
+    raise AssertionError("it counts for ever")
+
+
 def claim_notices(pk: int, now: datetime) -> Errand | None:
     """Lease the subscription, and read what is due; None when another process was faster, or nothing is left to say."""
     token = uuid.uuid4()
+    return _surely(lambda _again: _claim(pk, token, now))
+
+
+def _claim(pk: int, token: uuid.UUID, now: datetime) -> Errand | None:
     with transaction.atomic():
-        if not Subscription.objects.lease([pk], token, now + LEASE, now):
+        leased = Subscription.objects.lease([pk], token, now + LEASE, now)
+        if not leased and not Subscription.objects.held_by(token).exists():
             return None
         subscription = Subscription.objects.get(pk=pk)
         due = Notice.objects.filter(subscription=pk).due(now).select_related("matter").most_urgent_first()
@@ -247,12 +271,17 @@ def _withdraw(subscription: int, untrue: Sequence[Notice]) -> None:
 
 def begin(claim: Errand) -> bool:
     """Write down that these notices are about to be sent: from now on nobody knows without an answer. False: not ours any more."""
-    now = database_now()
+    return _surely(lambda _again: _begin(claim, database_now()))
+
+
+def _begin(claim: Errand, now: datetime) -> bool:
     with transaction.atomic():
         if not Subscription.objects.held_by(claim.token).select_for_update().exists():
             return False
-        taken = Notice.objects.filter(pk__in=claim.ids).due(now)
-        changed = taken.update(state=State.SENDING, token=claim.token, tried_at=now, tries=F("tries") + 1)
+        notices = Notice.objects.filter(pk__in=claim.ids)
+        if notices.filter(state=State.SENDING, token=claim.token).count() == len(claim.ids):
+            return True  # committed already
+        changed = notices.due(now).update(state=State.SENDING, token=claim.token, tried_at=now, tries=F("tries") + 1)
         if changed != len(claim.ids):
             transaction.set_rollback(True)
             return False
@@ -262,11 +291,21 @@ def begin(claim: Errand) -> bool:
 
 def release(claim: Errand) -> None:
     """Nothing was sent: whoever comes next may try."""
-    Subscription.objects.release(claim.token)
+    _surely(lambda _again: Subscription.objects.release(claim.token))
 
 
 def settle(claim: Errand, outcome: TryResult, now: datetime) -> None:
     """Write down what came of it; what was decided meanwhile, because we took too long, stays as it is."""
+    _surely(lambda again: None if again and _is_settled(claim) else _settle(claim, outcome, now))
+
+
+def _is_settled(claim: Errand) -> bool:
+    """Whether a run whose answer was lost has written it down."""
+    sending = Notice.objects.filter(pk__in=claim.ids, state=State.SENDING, token=claim.token)
+    return not Subscription.objects.held_by(claim.token).exists() and not sending.exists()
+
+
+def _settle(claim: Errand, outcome: TryResult, now: datetime) -> None:
     test = all(notice.phase == Phase.TEST for notice in claim.notices)
     with transaction.atomic():
         if outcome.sent:
