@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from django.contrib import admin
+from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
@@ -27,7 +28,7 @@ from config.database.clock import database_now
 from config.redelivery import Refusal
 from outbox.alerts.addresses import FILE, LONGEST_ADDRESS, look_at, seal, unseal
 from outbox.alerts.matters import quiet_until
-from outbox.alerts.models import KINDS, Notice, Subscription
+from outbox.alerts.models import KINDS, MOST_OF_ONE, Notice, Subscription
 from outbox.audit_log.actions import Subject, record
 from outbox.processes.overview import Liveness, sightings
 
@@ -337,6 +338,12 @@ def nobody_sends(now: datetime) -> bool:
     return not any(sighting.row.command == "notify_people" and sighting.state in runs for sighting in sightings(now))
 
 
+def _has_room(owner: int) -> bool:
+    """Whether this person may have another one; of two who ask at once the second sees the first."""
+    get_user_model()._default_manager.select_for_update().get(pk=owner)
+    return Subscription.objects.filter(owner=owner).count() < MOST_OF_ONE
+
+
 def save(form: SubscriptionForm, values: dict[str, object], user: Any) -> Subscription | None:
     """Write it and the action about it; None, and a problem, when somebody took its name meanwhile."""
     now = database_now()
@@ -344,6 +351,11 @@ def save(form: SubscriptionForm, values: dict[str, object], user: Any) -> Subscr
         with transaction.atomic():
             if form.row is None:
                 owner = None if form.team else user
+                if owner and not _has_room(owner.pk):
+                    form.problems["name"] = (
+                        f"You have {MOST_OF_ONE} already, and nobody can have more: change one of them."
+                    )
+                    return None
                 row = Subscription.objects.create(owner=owner, created_at=now, **values)
                 before, verb = None, "add_subscription"
             else:

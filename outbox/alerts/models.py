@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Case, Exists, OuterRef, Q, When
+from django.db.models import Case, Exists, OuterRef, Q, Subquery, When
 from django.urls import reverse
 
 from config.fields import IdentifierField
@@ -29,7 +29,14 @@ KINDS = {
     "stuck": ("Work that does not move", "due and not sent, held without a decision, requeued without effect"),
     "on_hold": ("What is on hold", "and may have been forgotten"),
 }
+MOST_OF_ONE = 10  # subscriptions of one person
 URGENCIES = ("now", "soon", "watch")
+
+
+def urgency_rank() -> Case:
+    """0 for notices of what cannot wait, and for tests."""
+    ranks = [When(matter__urgency=urgency, then=rank) for rank, urgency in enumerate(URGENCIES)]
+    return Case(*ranks, default=0)
 
 
 class SubscriptionQuerySet(ClaimQuerySet["Subscription"]):
@@ -46,11 +53,16 @@ class SubscriptionQuerySet(ClaimQuerySet["Subscription"]):
         return self.filter(Q(owner=None) | Q(owner__is_active=True, owner__is_staff=True))
 
     def with_due_notices(self, now: datetime) -> Self:
-        """Free ones that have something to tell; after a failure only when its time has come, but tests at once."""
+        """Free ones that have something to tell; after a failure only when its time has come, but tests at once.
+
+        What cannot wait comes first; then who is reached before who is not, and teams before single people.
+        """
         mine = Notice.objects.filter(subscription=OuterRef("pk")).due(now)
         patient = Q(next_try_at=None) | Q(next_try_at__lte=now)
         waiting = (patient & Exists(mine)) | Exists(mine.filter(phase=Notice.Phase.TEST))
-        return self.of_active_people().free(now).filter(waiting).order_by("pk")
+        first = Subquery(mine.annotate(rank=urgency_rank()).order_by("rank").values("rank")[:1])
+        reached, team = (Case(When(condition, then=0), default=1) for condition in (Q(failures=0), Q(owner=None)))
+        return self.of_active_people().free(now).filter(waiting).order_by(first, reached, team, "pk")
 
     def failing(self) -> Self:
         return self.of_active_people().filter(failures__gt=0)
@@ -146,8 +158,7 @@ class NoticeQuerySet(models.QuerySet["Notice"]):
 
     def most_urgent_first(self) -> Self:
         """What cannot wait, then the others; those of one matter as they came."""
-        ranks = [When(matter__urgency=urgency, then=rank) for rank, urgency in enumerate(URGENCIES)]
-        return self.order_by(Case(*ranks, default=0), "created_at", "pk")
+        return self.order_by(urgency_rank(), "created_at", "pk")
 
     def unsettled(self) -> Self:
         return self.filter(state__in=Notice.UNSETTLED)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
-import re
 import threading
 import time
 import uuid
@@ -15,14 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
-from zoneinfo import ZoneInfo
 
-from django.conf import settings
 from django.db import DatabaseError, connections, transaction
 from django.db.models import F, Q
-from django.urls import reverse
 
-from config.admin import humanize
 from config.database.clock import database_now
 from config.database.transactions import Remedy, remedy_for, wait_for_rerun
 from config.processes import worker
@@ -32,139 +25,18 @@ from config.telemetry.activity import activity
 from config.telemetry.logs import RowIds, log, log_committed
 from outbox.alerts.addresses import TryResult, Words, send, unseal
 from outbox.alerts.matters import look, outside_quiet_hours, window
-from outbox.alerts.models import LEASE, URGENCIES, Matter, Notice, Subscription
+from outbox.alerts.models import LEASE, Matter, Notice, Subscription
+from outbox.alerts.words import ENDS, headline, is_over, words_of
 from outbox.bookkeeping.leases import only_one
 
 Phase, State = Notice.Phase, Notice.State
 Result = TypeVar("Result")
 
-# -- What a notice says --------------------------------------------------------------------------------------
-# One matter in a few lines, or several as a list; no payload, nothing that calls a whole channel.
-MOST_LINES = 20
-FORGOTTEN = timedelta(days=1)  # a worker that was not heard of for so long is not watched any more
-KINDS_OF_APPRISE = {"now": "failure", "soon": "warning", "watch": "info"}
-BEGINNINGS = {
-    Phase.RETURNED: "Back again: ",
-    Phase.REMINDED: "Still: ",
-    Phase.RESOLVED: "Over: ",
-    Phase.SETTLED: "Over, and not back since: ",
-}
-ENDS = (Phase.RESOLVED, Phase.SETTLED)
-REPEAT = "This may be a repeat: an earlier try was cut off before anybody answered."
-TEST = "Nothing is wrong. Somebody asked for this to see whether notices arrive here."
-# What chat services read as a call to everybody, or as a link with other words; and what steers a terminal.
-CALLS = re.compile(r"([@<])(?=[!@#\w])")
-CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
-
-
-def words_of(notices: Sequence[Notice], subscription: Subscription, now: datetime) -> Words:
-    """One matter with all that is known, several as a list of headlines."""
-    name = " ".join(filter(None, ["Spillway", settings.ENVIRONMENT_NAME]))
-    if len(notices) == 1:
-        notice = notices[0]
-        lines = [*_facts(notice, subscription, now), *([REPEAT] if notice.repeat else []), _link(notice.url)]
-        title = headline(notice)
-    else:
-        title = _count(notices)
-        lines = [f"• {headline(notice)}{_amount(notice)}" for notice in notices[:MOST_LINES]]
-        if rest := len(notices) - MOST_LINES:
-            lines += [f"and {rest:,} more"] if rest > 0 else []
-        lines += [REPEAT] if any(notice.repeat for notice in notices) else []
-        lines += [_link(reverse("admin:index"))]
-    title, text = harmless(f"[{name}] {title}")[:250], harmless("\n".join(filter(None, lines)))[:3500]
-    return Words(title, text, _kind(notices), key_of(notices[0]), over=all(map(says_over, notices)))
-
-
-def key_of(notice: Notice) -> str:
-    """The same for all that is said of a matter in an episode, to whomever: services that keep incidents know it by that."""
-    matter = notice.matter
-    about = (matter.kind, matter.key, notice.episode) if matter else ("test", notice.pk)
-    names = [settings.SITE_URL, settings.ENVIRONMENT_NAME, *map(str, about)]
-    return f"spillway-{hashlib.sha256(json.dumps(names).encode()).hexdigest()[:40]}"
-
-
-def headline(notice: Notice) -> str:
-    """`Over: Dead: relay_outbox on db-1, process 12`."""
-    if notice.matter is None:
-        return "A test"
-    begin = BEGINNINGS.get(Phase(notice.phase), "")
-    if is_over(notice) and notice.phase not in ENDS:
-        begin = "Was, and is over: "
-    return f"{begin}{notice.matter.title}"
-
-
-def is_over(notice: Notice) -> bool:
-    """Whether what it is about has ended by now, or has ended and begun anew."""
-    matter = notice.matter
-    return matter is not None and (matter.over_at is not None or matter.episode != notice.episode)
-
-
-def says_over(notice: Notice) -> bool:
-    """Whether it is told as an end: also a beginning is, of what is over by now."""
-    return notice.phase in ENDS or is_over(notice)
-
-
-def _facts(notice: Notice, subscription: Subscription, now: datetime) -> list[str]:
-    matter = notice.matter
-    if matter is None:
-        return [TEST]
-    if says_over(notice):
-        return [_how_it_ended(matter, subscription, now)]
-    amount = f"{matter.amount}, since" if matter.amount else "Since"
-    facts = [matter.why, f"{amount} {_clock(matter.opened_at, subscription)}."]
-    if notice.phase == Phase.RETURNED:
-        facts.append("It comes and goes: the next notice says when it has stayed away, or that it is still there.")
-    return facts
-
-
-def _how_it_ended(matter: Matter, subscription: Subscription, now: datetime) -> str:
-    end = matter.over_at or now
-    if matter.kind == "worker" and end - matter.opened_at >= FORGOTTEN:
-        return "Nothing was heard of it for a day: it is not watched any more."
-    lasted = humanize.length((end - matter.opened_at).total_seconds(), coarse=True)
-    times = f" It came back {humanize.plural(matter.returns, 'time', 'times')}." if matter.returns else ""
-    return f"From {_clock(matter.opened_at, subscription)}, for {lasted}.{times}"
-
-
-def _clock(when: datetime, subscription: Subscription) -> str:
-    local = when.astimezone(ZoneInfo(subscription.zone))
-    return f"{local:%d %b %H:%M} {subscription.zone}"
-
-
-def _amount(notice: Notice) -> str:
-    matter = notice.matter
-    return f" ({matter.amount})" if matter and matter.amount and not says_over(notice) else ""
-
-
-def _count(notices: Sequence[Notice]) -> str:
-    over = sum(map(says_over, notices))
-    here = len(notices) - over
-    parts = [
-        humanize.plural(here, "thing needs you", "things need you") if here else "",
-        humanize.plural(over, "is over", "are over") if over else "",
-    ]
-    return ", ".join(filter(None, parts))
-
-
-def _kind(notices: Sequence[Notice]) -> str:
-    there = [notice.matter.urgency for notice in notices if notice.matter and not says_over(notice)]
-    if not there:
-        return "info" if any(notice.matter is None for notice in notices) else "success"
-    return KINDS_OF_APPRISE[min(there, key=URGENCIES.index)]
-
-
-def _link(url: str) -> str:
-    return f"{settings.SITE_URL}{url}" if settings.SITE_URL else ""
-
-
-def harmless(text: str) -> str:
-    """Names and errors come from outside: they call nobody and steer nothing."""
-    return CALLS.sub("\\1\u200b", CONTROL.sub(" ", text))
-
-
 # -- Claim, send, settle -------------------------------------------------------------------------------------
 LOOK = 10.0  # seconds between two looks at what needs people
 AT_ONCE = 4  # subscriptions that are served side by side: one that hangs delays no other
+# Of these at most so many that failed last time, and so many of people and not of teams; of one person one.
+FAILING_AT_ONCE, PERSONAL_AT_ONCE = 2, 3
 MOST = 200  # notices in one message
 FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0  # seconds after a failure, doubled each time
 PATIENCE = timedelta(days=1)  # then a notice is given up
@@ -379,24 +251,51 @@ def _failure(subscription: Subscription, outcome: TryResult, now: datetime) -> d
 
 
 # -- The worker ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Serving:
+    """A subscription that is being served."""
+
+    owner: int | None
+    fails: bool
+    future: Future[bool]
+
+
 @dataclass
 class NoticeSender:
     """Looks every ten seconds at what needs people, and serves several subscriptions side by side."""
 
     patient: bool = False  # wait for what is on its way before anything else, so that nothing to do means nothing
     looked_at: float = 0.0
-    going: dict[int, Future[bool]] = field(default_factory=dict)  # by subscription
+    going: dict[int, Serving] = field(default_factory=dict)  # by subscription
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE, "notice"))
 
     def tick(self) -> int:
         """Look if it is time, begin what can be begun; how much was done."""
         done = self._look_if_time()
-        for pk in Subscription.objects.with_due_notices(database_now()).values_list("pk", flat=True)[:MOST]:
-            if pk not in self.going:
-                self.going[pk] = self.pool.submit(partial(_serve_in_thread, pk))
+        self._fill_threads()
         if self.going:
-            wait(self.going.values(), timeout=None if self.patient else PAUSE, return_when=FIRST_COMPLETED)
+            wait(
+                (serving.future for serving in self.going.values()),
+                timeout=None if self.patient else PAUSE,
+                return_when=FIRST_COMPLETED,
+            )
         return done + self._reap()
+
+    def _fill_threads(self) -> None:
+        """Begin as many as there are threads for: what cannot wait does not stand behind what was due before it."""
+        if len(self.going) == AT_ONCE:
+            return
+        due = Subscription.objects.with_due_notices(database_now()).exclude(pk__in=self.going)
+        for pk, owner, failures in due.values_list("pk", "owner_id", "failures"):
+            if self._has_room(owner, failures > 0):
+                self.going[pk] = Serving(owner, failures > 0, self.pool.submit(partial(_serve_in_thread, pk)))
+
+    def _has_room(self, owner: int | None, fails: bool) -> bool:
+        serving = self.going.values()
+        if len(serving) == AT_ONCE or (fails and sum(one.fails for one in serving) == FAILING_AT_ONCE):
+            return False
+        owners = [one.owner for one in serving if one.owner is not None]
+        return owner is None or (owner not in owners and len(owners) < PERSONAL_AT_ONCE)
 
     def _look_if_time(self) -> int:
         if self.looked_at and time.monotonic() - self.looked_at < LOOK:
@@ -407,8 +306,10 @@ class NoticeSender:
         return done
 
     def _reap(self) -> int:
-        over = [pk for pk, future in self.going.items() if future.done()]
-        return sum(self.going.pop(pk).result() for pk in over)  # an error of the database is the loop's to wait for
+        over = [pk for pk, serving in self.going.items() if serving.future.done()]
+        return sum(
+            self.going.pop(pk).future.result() for pk in over
+        )  # an error of the database is the loop's to wait for
 
     def close(self) -> None:
         """Let what is on its way end."""

@@ -58,7 +58,7 @@ def _run(name: str, url: str, plan: Plan) -> Outcome:
             from django.db import connections
 
             django.setup()
-            from outbox.alerts.sender import MOST_LINES
+            from outbox.alerts.words import MOST_LINES
 
             if plan.orders > MOST_LINES - BESIDE:
                 raise SystemExit(f"--orders {plan.orders}: a message names {MOST_LINES}, and some would be missed")

@@ -13,7 +13,7 @@ from config.database.clock import database_now
 from config.telemetry import metrics
 from outbox.admin import notifications
 from outbox.alerts.addresses import seal, unseal
-from outbox.alerts.models import Notice, Subscription
+from outbox.alerts.models import MOST_OF_ONE, Notice, Subscription
 from outbox.audit_log.models import OperatorAction
 from outbox.flow import Outbox
 
@@ -138,6 +138,16 @@ def test_the_form_says_what_is_wrong_at_its_field_and_keeps_the_rest(anna, chang
     assert SECRET not in html, "not even what was just typed"
     assert "Error: " in html
     assert not Subscription.objects.exists()
+
+
+def test_one_person_has_ten_at_most_and_a_team_as_many_as_it_needs(anna, boss):
+    for number in range(MOST_OF_ONE):
+        add(anna, name=f"mine {number}")
+    page = add(anna, name="one more").content.decode()
+    assert f"You have {MOST_OF_ONE} already" in page
+    add(boss, name="of a team", team="1")
+    assert Subscription.objects.filter(owner=anna).count() == MOST_OF_ONE
+    assert Subscription.objects.filter(owner=None).count() == 1
 
 
 def test_two_of_one_name_are_refused(anna, boss):
