@@ -249,8 +249,10 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
         away = numbers.kafka_away if not state.paused and numbers.stands(state) else None
         if away:
             yield away_need(away, numbers.now)
-        if state.paused or state.breaker == OPEN:
-            yield replace(_closed_channel(numbers, state), news=not away)
+        if state.paused:
+            yield _closed_channel(numbers, state, paused=True)
+        if state.breaker == OPEN:
+            yield replace(_closed_channel(numbers, state, paused=False), news=not away and not state.paused)
     if numbers.stuck:
         yield _stuck(numbers)
     if numbers.held:
@@ -260,8 +262,8 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
         yield _waiting(numbers, since)
 
 
-def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
-    if state.paused:
+def _closed_channel(numbers: Numbers, state: ChannelState, *, paused: bool) -> Need:
+    if paused:
         title, why = f"Channel {state.name} is paused", state.pause_reason
         since, lever = state.paused_at, "Show channel"
     else:
@@ -269,7 +271,7 @@ def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
         title = f"Nobody answers at {state.name}{at}"
         why = f"{masked_error(state.last_error)}. It is tried again by itself."
         since, lever = state.opened_at, "Show channel"
-    lasts = state.paused or (state.opened_at and numbers.now - state.opened_at > UNSEEN)
+    lasts = paused or (state.opened_at and numbers.now - state.opened_at > UNSEEN)
     return Need(
         "now" if lasts else "soon",
         title,
@@ -281,7 +283,7 @@ def _closed_channel(numbers: Numbers, state: ChannelState) -> Need:
         since=since,
         rank=1,
         kind="channel",
-        key=f"{state.name} {'paused' if state.paused else 'away'}",
+        key=f"{state.name} {'paused' if paused else 'away'}",
     )
 
 

@@ -272,7 +272,7 @@ class Target:
             self.fault = f"{sorted(names)[0] if names else 'this'}:// is not in NOTIFY_SCHEMAS"
             return
         self.incidents = next((INCIDENTS[name] for name in sorted(names) if name in INCIDENTS), None)
-        if "betterstack" in names and self.plugin.mode == "incident":
+        if "betterstack" in names and getattr(self.plugin, "mode", "") == "incident":
             self.fault = "Better Stack takes no key for an incident: each reminder and each end would be a new one"
             return
         # What the URL may say otherwise: no second try of its own, no redirect, no endless wait.

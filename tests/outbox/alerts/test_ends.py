@@ -181,6 +181,20 @@ def test_what_waited_already_is_not_over_because_kafka_is_away(monkeypatch):
     assert not Matter.objects.open().exclude(kind="worker").exists()
 
 
+def test_nobody_answers_any_better_because_somebody_pauses_the_channel():
+    then = database_now() - timedelta(minutes=10)
+    more = {"breaker": "open", "opened_at": then, "updated_at": then}
+    ChannelState.objects.update_or_create(name="email", defaults=more)
+    looked()
+    ChannelState.objects.update(paused=True, pause_reason="the provider moves", paused_at=then)
+    looked()
+    assert is_open("channel", "email away")
+    assert is_open("channel", "email paused")
+    ChannelState.objects.update(breaker="closed")
+    looked()
+    assert not is_open("channel", "email away")
+
+
 def test_what_another_line_covers_begins_nothing(monkeypatch):
     monkeypatch.setattr(reachability, "ask", lambda: False)
     then = database_now() - timedelta(minutes=10)
