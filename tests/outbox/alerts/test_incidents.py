@@ -14,9 +14,10 @@ import pytest
 from config.database.clock import database_now
 from config.redelivery import Refusal
 from outbox.alerts import matters, postman
-from outbox.alerts.addresses import look_at
+from outbox.alerts.addresses import Words, look_at, send
 from outbox.alerts.models import Matter, Notice, Subscription
 from outbox.alerts.sender import serve
+from tests.notifications.smtp_sink import Sink
 from tests.outbox.alerts.conftest import a_need
 from tests.outbox.alerts.incident_services import ADDRESSES, Services, incident_services
 
@@ -221,3 +222,25 @@ def test_where_apprise_is_content_without_an_answer_nothing_was_sent():
 
     outcome = postman.send({}, Content(), postman.Fence([]), postman.Answers(), postman.Lines())
     assert outcome == {"sent": False, "unsure": False, "fault": "no answer of the service was seen"}
+
+
+# -- Mail, whose answers are no HTTP -------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("trouble", "outcome"),
+    [
+        ([], (True, False)),
+        (["rcpt:550"], (False, False)),
+        (["dot:451"], (False, False)),
+        (["dot:drop"], (False, True)),
+        (["dot:lose"], (False, True)),
+    ],
+)
+def test_a_mail_is_sent_when_its_server_has_taken_it_and_doubtful_when_it_does_not_say(settings, trouble, outcome):
+    settings.NOTIFY_ALLOWED_HOSTS = ["127.0.0.1"]
+    settings.NOTIFY_TIMEOUT_SECONDS = 5.0
+    with Sink() as sink:
+        sink.script.extend(trouble)
+        address = f"mailto://127.0.0.1:{sink.port}?smtp=127.0.0.1&mode=insecure&from=a@example.com&to=b@example.com"
+        result = send(address, lambda keeps_incidents: None if keeps_incidents else Words("Hello", "A test."))
+    assert result is not None
+    assert (result.sent, result.unsure) == outcome, result.fault
