@@ -77,6 +77,20 @@ def test_what_comes_and_goes_is_a_few_messages_with_the_count(subscribe, needed)
     assert told(NOON + 31 * MINUTE) == ["opened"], "after a window of rest it is news"
 
 
+def test_that_it_stayed_away_is_told_also_when_nobody_looked_for_hours(subscribe, needed):
+    """Else an incident of a service would stay open for ever."""
+    subscribe()
+    for minute in (0, 2):
+        needed[:] = [a_need()]
+        look(NOON + minute * MINUTE)
+        told(NOON + minute * MINUTE)
+        needed.clear()
+        look(NOON + (minute + 1) * MINUTE)
+        told(NOON + (minute + 1) * MINUTE)
+    look(NOON + timedelta(hours=9))
+    assert told(NOON + timedelta(hours=9)) == ["settled"]
+
+
 def test_no_address_of_a_person_leaves(needed):
     """A pause and a failure group quote what a mail server said, and that often is an address."""
     needed.append(replace(a_need(title="Refused: ada@example.com"), why="No ada@example.com here."))
