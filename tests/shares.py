@@ -43,7 +43,7 @@ DIFFERS = re.compile(
 # What people read, what is masked, what arrives as text: one server.
 WORDS = re.compile(
     r"/admin/|/scenarios/|/console/|^tests/config/|^tests/notifications/(api|mail|webhooks|test_)"
-    r"|^tests/outbox/api/"
+    r"|^tests/outbox/(api/|alerts/test_incidents)"
 )
 PLACES = {
     # What SQLite has whole and a server in part, so that one server is enough.
@@ -55,7 +55,7 @@ TELLS_APART = {".vendor", "mariadb", "two_databases"}
 PACES = ("waiting", "working")
 WAITING = (
     "tests/debezium/", "tests/buffer/flush/test_verify_kafka", "tests/buffer/ledger/test_processes",
-    "tests/config/kafka/test_transaction", "tests/throttler/worker/",
+    "tests/config/kafka/test_transaction", "tests/outbox/alerts/test_incidents", "tests/throttler/worker/",
 )  # fmt: skip
 PROCESSES = "tests/processes/"  # whose conftest.py marks them all
 WAITS_WHOLLY = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.processes\b", re.MULTILINE)
