@@ -32,6 +32,8 @@ MOST_KEPT = 500  # characters of a cell that is remembered
 BYTE_ORDER = "\ufeff"  # spreadsheets take a file without it for another encoding
 # What a spreadsheet calculates, also in the wide form of East Asian keyboards; and blanks that some of them skip first.
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")
+# What begins a cell for a reader that splits at `;` (Excel, where the comma is the decimal point) or at tabs, if it calculates what follows.
+SPLIT = re.compile(r"([;\t\r\n])(?=(?:[^\S\t\r\n]|\")*[=+\-@＝＋－＠])")
 NUMBER = re.compile(r"[+-]?[\d,]+(?:\.\d+)?")
 IS_NUMBER = re.compile(r'<span class="sw-number[^"]*">(.*)</span>', re.DOTALL)
 TIME = re.compile(r'<time datetime="([^"]*)"[^>]*>.*?</time>', re.DOTALL)
@@ -159,7 +161,8 @@ def _without_html(shown: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """A text that no spreadsheet takes for a formula: with an apostrophe in front where it might."""
+    """A text that no spreadsheet takes for a formula: with an apostrophe in front where it might, also of a part that such a reader takes for a cell."""
+    text = SPLIT.sub(r"\1'", text)
     return f"'{text}" if FORMULA.match(text) else text
 
 

@@ -113,9 +113,12 @@ class Fence:
             return
         if event in CONNECTS:
             place = arguments[CONNECTS[event]]
-            address = str(place[0]) if isinstance(place, tuple) else "a socket of this machine"
+            address = str(place[0]) if isinstance(place, tuple) else ""
             if place is not None and not self.may_reach(address):
-                self._refuse(f"it leads to {address}, which is inside this network")
+                # Never to which address: somebody would read from here what names inside resolve to.
+                self._refuse(
+                    f"it leads {'inside this network' if isinstance(place, tuple) else 'to a socket of this machine'}"
+                )
         elif event in STARTS:
             self._refuse("it would start a program")
         elif event == "open" and not self._may_open(*arguments):
@@ -267,9 +270,9 @@ class Target:
         if self.plugin is None:
             self.fault = "it is no address that can be notified: look at the examples"
             return
-        names = {name for kind in (self.plugin.protocol, self.plugin.secure_protocol) if kind for name in _tuple(kind)}
-        if not names & set(order["schemas"]):
-            self.fault = f"{sorted(names)[0] if names else 'this'}:// is not in NOTIFY_SCHEMAS"
+        names = self._names(str(order["url"]))
+        if not set(names) & {schema.lower() for schema in order["schemas"]}:
+            self.fault = f"{names[0]}:// is not in NOTIFY_SCHEMAS"
             return
         self.incidents = next((INCIDENTS[name] for name in sorted(names) if name in INCIDENTS), None)
         if "betterstack" in names and getattr(self.plugin, "mode", "") == "incident":
@@ -279,6 +282,17 @@ class Target:
         self.plugin.retry, self.plugin.redirects = 0, False
         self.plugin.socket_connect_timeout, self.plugin.socket_read_timeout = order["connect"], order["read"]
         self.apprise.add(self.plugin)
+
+    def _names(self, url: str) -> tuple[str, ...]:
+        """The schema that a URL means, and other names of the very same: `json` is not `jsons`, and goes out in the clear."""
+        plain, secure = _tuple(self.plugin.protocol), _tuple(self.plugin.secure_protocol)
+        if plain and getattr(self.plugin, "secure_mode", "") == "insecure":  # mailtos://…?mode=insecure
+            return plain
+        schema = url.partition("://")[0].strip().lower()
+        if schema not in (*plain, *secure):  # the service's own address: https://hooks.slack.com/…
+            schema = str(self.plugin.url()).partition("://")[0]
+        same = next((names for names in (plain, secure) if schema in names), ())
+        return (schema, *same)
 
     @property
     def service(self) -> str:
@@ -342,7 +356,7 @@ def warm_up() -> None:
 
 
 def _tuple(names: Any) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    return (names,) if isinstance(names, str) else tuple(names or ())
 
 
 def fault_of_hosts(target: Target, fence: Fence) -> str:
@@ -352,10 +366,8 @@ def fault_of_hosts(target: Target, fence: Fence) -> str:
             answers = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             continue
-        for address in (str(answer[4][0]) for answer in answers):
-            if not fence.may_reach(address):
-                place = f"{host} leads to {address}, which" if host.strip("[]") != address else address
-                return f"{place} is inside this network, and NOTIFY_ALLOWED_HOSTS does not name it"
+        if not all(fence.may_reach(str(answer[4][0])) for answer in answers):
+            return f"{host} is inside this network, and NOTIFY_ALLOWED_HOSTS does not name it"
     return ""
 
 

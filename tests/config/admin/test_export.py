@@ -64,6 +64,22 @@ def test_no_text_is_taken_for_a_formula(first):
         assert export.cell(format_html("<b>{}</b>", text))[0] in "'\\H1"
 
 
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "＝", "＋", "－", "＠"])
+@pytest.mark.parametrize("between", [";", "; ", ";\u00a0", ";;", ';"', '; "" ', "; ;", ";\t"])
+def test_no_part_of_a_text_is_taken_for_a_formula_by_a_reader_that_splits_at_semicolons(first, between):
+    text = f"a{between}{first}cmd|'/C calc'!A0,b"
+    line = export._lines(
+        [["7", export.harmless(text), export.cell(text), export.cell(format_html("<b>{}</b>", text)), "b"]]
+    )
+    for delimiter in ";,\t":
+        for (cells,) in [list(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter))]:
+            assert not [cell for cell in cells if cell.lstrip()[:1] in tuple(f"{first}=")], cells
+    raw = [
+        part.lstrip(' "\u00a0\t') for part in line.split(";")
+    ]  # as one that takes quotation marks for text, or drops them
+    assert not [part for part in raw if part[:1] == first]
+
+
 def test_a_cell_says_what_the_page_says():
     when = database_now()
     assert export.cell(chip("open")) == "Open"

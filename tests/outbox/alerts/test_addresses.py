@@ -109,6 +109,46 @@ def test_a_schema_that_somebody_does_not_want_is_refused(settings, receiver):
         look_at(receiver.plain)
 
 
+@pytest.mark.parametrize(
+    ("schemas", "address", "refused"),
+    [
+        ("jsons", "json://127.0.0.1/", "json"),
+        ("jsons", "JSON://127.0.0.1/", "json"),
+        ("jsons", " json://127.0.0.1/", "json"),
+        ("jsons", "json://127.0.0.1/?secure=yes", "json"),
+        ("jsons", "jsons://127.0.0.1/", ""),
+        ("jsons", "JSONS://127.0.0.1/", ""),
+        ("JSONS", "jsons://127.0.0.1/", ""),
+        ("json", "jsons://127.0.0.1/", "jsons"),
+        ("xmls", "xml://127.0.0.1/", "xml"),
+        ("forms", "form://127.0.0.1/", "form"),
+        ("ntfys", "ntfy://127.0.0.1/topic", "ntfy"),
+        ("ntfys", "https://ntfy.sh/topic", ""),
+        ("ntfy", "https://ntfy.sh/topic", "ntfys"),
+        ("gotifys", "gotify://127.0.0.1/token", "gotify"),
+        ("mmosts", "mmost://127.0.0.1/abcdefghijkl", "mmost"),
+        ("rockets", "rocket://user:pass@127.0.0.1/#room", "rocket"),
+        ("mailtos", "mailto://user:pass@example.org?smtp=127.0.0.1", "mailto"),
+        ("mailtos", "mailtos://user:pass@example.org?smtp=127.0.0.1&mode=insecure", "mailto"),
+        ("mailtos", "mailtos://user:pass@example.org?smtp=127.0.0.1", ""),
+        ("workflows", "workflow://127.0.0.1:1/abcdefgh/1234567890abcdef/", ""),
+        ("slack", "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7", ""),
+        ("discord", "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7", "slack"),
+    ],
+)
+def test_a_schema_that_is_named_allows_itself_and_none_in_the_clear(settings, schemas, address, refused):
+    settings.NOTIFY_SCHEMAS = [schemas]
+    assert target(address).fault == (f"{refused}:// is not in NOTIFY_SCHEMAS" if refused else "")
+
+
+@pytest.mark.parametrize("host", ["db.inside.example", "localhost"])
+def test_a_refusal_does_not_say_what_a_host_inside_resolves_to(monkeypatch, host):
+    answers = [(2, 1, 6, "", ("93.184.216.34", 0)), (2, 1, 6, "", ("10.1.2.3", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **o: answers)
+    fault = fault_of_hosts(target(f"json://{host}/"), Fence([]))
+    assert fault == f"{host} is inside this network, and NOTIFY_ALLOWED_HOSTS does not name it"
+
+
 def test_a_file_of_this_machine_is_not_read(tmp_path):
     secret = tmp_path / "template.json"
     secret.write_text('{"text": "{{ app_body }} of ours"}')
@@ -137,15 +177,19 @@ def test_a_name_that_turns_inwards_between_the_look_and_the_connection_is_not_fo
     code = f"import socket; from outbox.alerts.postman import Fence; fence = Fence([])\n{REBOUND}"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.stdout.strip() == "True"
-    assert "it leads to 127.0.0.1" in run.stderr
+    assert "it leads inside this network" in run.stderr
+    assert "127.0.0.1" not in run.stderr
 
 
 @pytest.mark.parametrize(
     ("act", "why"),
     [
-        ("socket.socket().connect(('localhost', 80))", "leads to localhost"),
+        ("socket.socket().connect(('localhost', 80))", "leads inside this network"),
         ("socket.socket(socket.AF_UNIX).connect('/run/x')", "a socket of this machine"),
-        ("socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 514))", "leads to 127.0.0.1"),
+        (
+            "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 514))",
+            "leads inside this network",
+        ),
         ("open('/etc/passwd')", "read or write a file"),
         ("open('/tmp/notice', 'w')", "read or write a file"),
         ("os.system('true')", "start a program"),
@@ -245,7 +289,7 @@ def test_an_address_is_sealed_with_the_secret_key(settings):
     ("stored", "fault"),
     [
         ("file:../etc/passwd", "letters, digits"), ("file:/etc/passwd", "letters, digits"), ("file:.hidden", "letters, digits"),
-        ("file:missing", "cannot be read"), ("file:empty", "is empty"), ("file:bytes", "it is no text"),
+        ("file:missing", "cannot be read"), ("file:empty", "is empty"), ("file:bytes", "it is no text in UTF-8"),
     ],
 )  # fmt: skip
 def test_a_secret_file_is_named_and_lies_in_one_directory(settings, tmp_path, stored, fault):
