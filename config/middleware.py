@@ -133,7 +133,7 @@ def _measure(request: HttpRequest) -> int:
         return 413
     if body:
         environ["CONTENT_LENGTH"] = str(len(body))
-        request._stream = BytesIO(body)  # type: ignore[attr-defined]
+        request._stream = BytesIO(body)
     return 0
 
 
