@@ -12,7 +12,8 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import Q
 
 from config.database.clock import database_now
-from config.database.transactions import is_duplicate
+from config.database.transactions import Remedy, is_duplicate
+from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log_committed
 from outbox.bookkeeping.models import JobLease
@@ -86,21 +87,28 @@ def recover(model: type[Claimable], now: datetime) -> int:
 
 
 # -- Leases of scheduled jobs: a job runs once at a time, also when two beats run ----------------------------
+def _a_few_times(failures: int, _remedy: Remedy) -> bool:
+    return failures < 5
+
+
 @contextmanager
 def only_one(job: str, seconds: float) -> Iterator[bool]:
     """True for the one caller that holds the lease of `job`; it is given back at the end, or after `seconds`."""
     token = uuid.uuid4()
-    now = database_now()
-    held = _lease(job, token, now, now + timedelta(seconds=seconds))
+    held = until_it_stands(lambda: _lease(job, token, seconds), job, _a_few_times)
     try:
         yield held
     finally:
         if held:
-            JobLease.objects.filter(job=job, token=token).update(token=None, until=database_now())
+            until_it_stands(lambda: _give_back(job, token), job, _a_few_times)
 
 
-def _lease(job: str, token: uuid.UUID, now: datetime, until: datetime) -> bool:
-    if JobLease.objects.filter(job=job, until__lte=now).update(token=token, until=until):
+def _lease(job: str, token: uuid.UUID, seconds: float) -> bool:
+    """Under the same token once more where the answer to a commit was lost: the lease is ours already."""
+    now = database_now()
+    until = now + timedelta(seconds=seconds)
+    free = Q(until__lte=now) | Q(token=token)
+    if JobLease.objects.filter(free, job=job).update(token=token, until=until):
         return True
     if JobLease.objects.filter(job=job).exists():
         return False
@@ -112,3 +120,7 @@ def _lease(job: str, token: uuid.UUID, now: datetime, until: datetime) -> bool:
             raise
         return False  # the other beat was faster
     return True
+
+
+def _give_back(job: str, token: uuid.UUID) -> None:
+    JobLease.objects.filter(job=job, token=token).update(token=None, until=database_now())

@@ -1,12 +1,16 @@
 """Leases: what somebody holds is not leased again before his time is over."""
 
 import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError, connection
 
 from config.database.clock import database_now
-from outbox.models import OutboxMessage
+from outbox.bookkeeping.leases import only_one
+from outbox.models import JobLease, OutboxMessage
 from tests.outbox.scripted import message, promise
 
 pytestmark = pytest.mark.django_db
@@ -20,3 +24,36 @@ def test_what_is_leased_is_leased_again_only_when_the_lease_is_over(memory):
     assert OutboxMessage.objects.lease([held, free], second, now + minute, now) == 1
     assert (message(held).lease_token, message(free).lease_token) == (first, second)
     assert OutboxMessage.objects.lease([held], second, now + 2 * minute, now + minute) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_that_is_lost_keeps_no_job_away():
+    """Neither when the lease is taken nor when it is given back: the job runs now, and again at once."""
+    JobLease.objects.create(job="job", until=database_now())
+    for statement in ("the lease", "its return"):
+        with ExitStack() as stack:
+            if statement == "the lease":
+                stack.enter_context(answer_lost())
+            with only_one("job", 3600) as mine:
+                assert mine, statement
+                if statement == "its return":
+                    stack.enter_context(answer_lost())
+    with only_one("job", 3600) as mine:
+        assert mine
+
+
+@contextmanager
+def answer_lost() -> Iterator[None]:
+    """The next UPDATE is done, and nobody hears it."""
+    lost = []
+
+    def cut(execute, sql, params, many, context):
+        result = execute(sql, params, many, context)
+        if sql.startswith("UPDATE") and not lost:
+            lost.append(sql)
+            raise OperationalError("the connection was closed")
+        return result
+
+    with connection.execute_wrapper(cut):
+        yield
+    assert lost
