@@ -73,6 +73,9 @@ class EmailHandler(MessageHandler):
     def complete(self, payload: dict[str, object], key: str, at: float) -> dict[str, object]:
         return content.complete(payload, key, datetime.fromtimestamp(at, UTC))
 
+    def renewed(self, payload: object, key: str, at: float) -> object:
+        return content.renewed(payload, key, datetime.fromtimestamp(at, UTC))
+
     def faults(self, payload: object) -> list[str]:
         return content.faults(payload)
 

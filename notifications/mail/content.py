@@ -136,6 +136,16 @@ def complete(payload: Mapping[str, Any], key: str, date: datetime) -> dict[str, 
     return mail
 
 
+def renewed(payload: object, key: str, date: datetime) -> object:
+    """The same mail with a Date and Message-ID of its own: mailboxes drop the second mail of an id without a word."""
+    if not isinstance(payload, dict) or not isinstance(payload.get("headers"), dict):
+        return payload  # `decode` says what is wrong with it
+    new = identity(key, date)
+    replaced = {name.lower() for name in new}
+    kept = {name: value for name, value in payload["headers"].items() if name.lower() not in replaced}
+    return {**payload, "headers": {**new, **kept}}
+
+
 def html_of(text: str) -> str:
     """A plain text as HTML: a paragraph for each of its own."""
     parts = (part.strip("\n") for part in re.split(r"\n\s*\n", text))

@@ -155,6 +155,13 @@ class MessageHandler:
         """
         return payload
 
+    def renewed(self, payload: object, key: str, at: float) -> object:
+        """What a new message says that is made of another's payload: the same, but whatever names one sending is its own.
+
+        `key` is unique for the new message, `at` the Unix time of its promise.
+        """
+        return payload
+
     # What follows from `acknowledges`.
     @property
     def opens_attempts(self) -> bool:

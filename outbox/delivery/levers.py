@@ -287,9 +287,11 @@ def _publish_again(
 ) -> Resend:  # fmt: skip
     """The new message's row. Raises Refusal when somebody was faster, ValueError for what cannot be sent."""
     again = Resend(resent_from=family.first, readdressed=readdressed, batch=batch, created_at=now)
+    key = f"{RESENT}{family.first}/{family.copies + 1}"
+    payload = handler_of(original.channel).renewed(payload, key, now.timestamp())
     try:
         publish(
-            original.event_type, original.aggregate, payload, idempotency_key=f"{RESENT}{family.first}/{family.copies + 1}",
+            original.event_type, original.aggregate, payload, idempotency_key=key,
             channel=original.channel, row=again, correlation_id=original.correlation_id, now=now,
         )  # fmt: skip
     except IdempotencyConflict:  # by whoever asked on the page of another one of them

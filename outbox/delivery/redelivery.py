@@ -187,11 +187,13 @@ def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effec
             effects[letter.pk] = Effect("refused", str(refusal))
             continue
         message_id = uuid7_after(_followed(letter))
+        key = f"letter/{letter.pk}/{message_id.hex}"
+        content["payload"] = _renewed(content, key, now)
         times = {"created_at": now, "available_at": now, "expires_at": expiry_of(now)}
         # Its next letter is of the next revision: that is how many times it came back.
         named = {"id": message_id, "times_revived": letter.revision + 1, **_traced(letter)}
         messages.append(OutboxMessage(**content, **times, **named))
-        keys.append(_key(letter, message_id, content, now))
+        keys.append(_key(key, message_id, content, now))
         effects[letter.pk] = Effect("waiting", COPIED if letter.edit else ANEW, carrier=message_id)
     IdempotencyKey.objects.bulk_create(keys)
     OutboxMessage.objects.bulk_create(messages)
@@ -244,10 +246,20 @@ def _traced(letter: DeadLetter) -> dict[str, str]:
     return {"correlation_id": letter.correlation_id, "traceparent": headers.get("traceparent", "")}
 
 
-def _key(letter: DeadLetter, message_id: UUID, content: Mapping[str, str], now: datetime) -> IdempotencyKey:
+def _renewed(content: Mapping[str, str], key: str, now: datetime) -> str:
+    """The payload that a message made of a letter sends; one that cannot be read stays, and its handler refuses it."""
+    try:
+        payload = msgspec.json.decode(content["payload"])
+    except (ValueError, RecursionError):
+        return content["payload"]
+    again = handler_of(content["channel"]).renewed(payload, key, now.timestamp())
+    return content["payload"] if again is payload else msgspec.json.encode(again).decode()
+
+
+def _key(key: str, message_id: UUID, content: Mapping[str, str], now: datetime) -> IdempotencyKey:
     """Every message has one. It names the message, too: a letter that was discarded and restored may come back twice."""
-    key = {"key": f"letter/{letter.pk}/{message_id.hex}", "payload_hash": content_hash(**content)}
-    return IdempotencyKey(scope=SCOPE, message_id=message_id, created_at=now, **key)
+    named = {"key": key, "payload_hash": content_hash(**content)}
+    return IdempotencyKey(scope=SCOPE, message_id=message_id, created_at=now, **named)
 
 
 def _effect(letter: DeadLetter, message: Known | None, after: DeadLetter | None) -> Effect:

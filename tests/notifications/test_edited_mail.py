@@ -47,7 +47,9 @@ def test_a_mail_goes_to_the_right_address_under_its_own_key(email):  # noqa: F81
     first = OutboxMessage.objects.get(pk=letter.topic_id)
     second = OutboxMessage.objects.exclude(pk=first.pk).get()
     assert (key, mail.to) == (str(second.pk), RIGHT)
-    assert {**msgspec.json.decode(first.payload), "to": RIGHT} == msgspec.json.decode(second.payload)
+    before, after = msgspec.json.decode(first.payload), msgspec.json.decode(second.payload)
+    assert after == {**before, "to": RIGHT, "headers": after["headers"]}
+    assert after["headers"]["Message-ID"] != before["headers"]["Message-ID"]
     redelivery.look_after(database_now())
     letter.refresh_from_db()
     assert (letter.status, letter.carrier) == ("resolved", second.pk)
