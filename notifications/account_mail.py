@@ -9,9 +9,10 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.html import linebreaks, urlize
 
+from config.environment import mailbox
 from config.environment.env import BadSetting
 from notifications import channels
-from notifications.mail import content, recipients
+from notifications.mail import content
 from notifications.mail.content import Mail
 
 
@@ -20,7 +21,7 @@ def send(address: str, subject: str, text: str) -> str:
     key = uuid.uuid4()
     try:
         mail = Mail(
-            to=recipients.check(address),
+            to=mailbox.check(address),
             sender=settings.EMAIL_FROM,
             subject=subject,
             text=text,

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.utils.module_loading import import_string
 
-from notifications.mail import recipients
+from config.environment import mailbox
 from notifications.webhooks.providers import PROVIDERS
 
 NEED_CRYPTOGRAPHY = {"sendgrid", "amazon_ses"}
@@ -32,8 +32,8 @@ def mail_really_leaves(app_configs: object, **_: object) -> list[CheckMessage]:
 
 def _sender() -> Iterator[CheckMessage]:
     try:
-        recipients.check(parseaddr(settings.EMAIL_FROM)[1])
-        recipients.header(settings.EMAIL_FROM, "it")
+        mailbox.check(parseaddr(settings.EMAIL_FROM)[1])
+        mailbox.header(settings.EMAIL_FROM, "it")
     except ValueError as error:
         yield Error(f"EMAIL_FROM: {error}.", id="spillway.E041")
 

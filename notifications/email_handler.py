@@ -10,10 +10,11 @@ from typing import Any, Literal
 import msgspec
 from django.conf import settings
 
+from config.environment import mailbox
 from config.redelivery import PayloadForm
 from config.telemetry import tracing
 from notifications import channels
-from notifications.mail import content, deliveries, recipients, suppression
+from notifications.mail import content, deliveries, suppression
 from notifications.mail.content import Mail
 from outbox.channels.handlers import Message, MessageHandler, Outcome
 
@@ -68,7 +69,7 @@ class EmailHandler(MessageHandler):
         return "hold" if settings.EMAIL_UNCERTAIN == "hold" else "retry"
 
     def readdressed(self, payload: Any, address: str) -> object:
-        return {**payload, "to": recipients.check(address)}
+        return {**payload, "to": mailbox.check(address)}
 
     def complete(self, payload: dict[str, object], key: str, at: float) -> dict[str, object]:
         return content.complete(payload, key, datetime.fromtimestamp(at, UTC))

@@ -21,8 +21,9 @@ from config.admin.html import chip
 from config.admin.levers import Lever, Operator, operator_of
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
+from config.environment import mailbox
 from config.fields import is_uuid
-from notifications.mail import recipients, suppression
+from notifications.mail import suppression
 from notifications.mail.deliveries import Delivery, DeliveryStatus
 from notifications.mail.suppression import Suppression
 from notifications.webhooks.inbox import WebhookEvent
@@ -34,7 +35,7 @@ MOST_FOUND = 20
 
 def address_seen(sight: Visibility, address: str) -> str:
     """An address, to those to whom its row is revealed."""
-    return address if sight.shown else recipients.masked(address)
+    return address if sight.shown else mailbox.masked(address)
 
 
 # -- Deliveries --------------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ class DeliveryAdmin(Revealing, ReadOnlyAdmin):
     @admin.display(description="Mail")
     def mail(self, row: Delivery) -> str:
         line = '<span class="sw-code">{}</span><span class="sw-second">to {}</span>'
-        return format_html(line, row.message_id, recipients.masked(row.recipient))
+        return format_html(line, row.message_id, mailbox.masked(row.recipient))
 
     @admin.display(description="State")
     def state(self, row: Delivery) -> str:
@@ -137,7 +138,7 @@ class NewSuppression(forms.ModelForm):
 
     def clean_address(self) -> str:
         try:
-            return recipients.check(self.cleaned_data["address"])
+            return mailbox.check(self.cleaned_data["address"])
         except ValueError as error:
             raise forms.ValidationError(f"Not an address: {error}.") from error
 

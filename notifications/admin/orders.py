@@ -14,11 +14,11 @@ from config.admin.filters import ByUuid, Segments
 from config.admin.html import chip
 from config.admin.lists import MOST_BEGUN, Keyset, beginning_with
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
+from config.environment import mailbox
+from config.environment.mailbox import masked
 from config.fields import is_uuid
 from config.flows import ORDER
-from notifications.mail import recipients
 from notifications.mail.content import money, short
-from notifications.mail.recipients import masked
 from notifications.orders.models import NUMBER, Order, OrderMail, mails_of
 from outbox.audit_log.reveal import Revealing
 
@@ -76,7 +76,7 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
         if match := NUMBER.fullmatch(key):
             return list(orders.numbered(match["number"])[:MOST_FOUND])
         try:
-            return list(orders.of_any_case(recipients.check(key))[:MOST_FOUND])
+            return list(orders.of_any_case(mailbox.check(key))[:MOST_FOUND])
         except ValueError:
             return ()
 

@@ -16,9 +16,9 @@ from ninja import Path, Query, Router, Schema
 from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from config.database.clock import database_now
+from config.environment import mailbox
 from config.gate import Gate, InvalidRecord
 from notifications.api.auth import CallerRequest
-from notifications.mail import recipients
 from notifications.mail.content import CURRENCIES, short
 from notifications.orders import changes
 from notifications.orders.changes import Action
@@ -47,7 +47,7 @@ def _currency(value: str) -> str:
 
 Address = Annotated[
     str,
-    AfterValidator(recipients.check),
+    AfterValidator(mailbox.check),
     Field(
         description="One bare address. Its domain is kept in lower-case punycode.",
         examples=["ada@example.com"],
@@ -305,7 +305,7 @@ def _object(request: HttpRequest) -> dict:
 
 def _normal(address: str) -> str:
     try:
-        return recipients.check(address)
+        return mailbox.check(address)
     except ValueError as why:
         raise Problem("invalid", errors=[{"where": "query.user_email", "what": str(why)}]) from None
 

@@ -12,10 +12,10 @@ from functools import cache
 from django.conf import settings
 
 from config.environment.mail import MailServer
+from config.environment.mailbox import check
 from notifications.channels import LEAST_WAIT, Channel, Pool, said
 from notifications.channels.faults import fault_of_reply
 from notifications.mail.content import Mail, mime
-from notifications.mail.recipients import check
 from outbox.channels.handlers import Outcome
 
 CLOSING = 421  # the server shuts down and has not carried out the command

@@ -18,9 +18,9 @@ import msgspec
 from django.conf import settings
 from django.template.loader import render_to_string
 
+from config.environment import mailbox
 from config.payload import digest, is_blank
 from config.redelivery import FormField, PayloadForm
-from notifications.mail import recipients
 
 SUBJECTS = {
     "order.paid": "We received your payment for order {number}",
@@ -87,7 +87,7 @@ def render(event_type: str, order: Any, amount: int = 0) -> Mail:
     }
     template = f"notifications/{event_type.replace('.', '_')}"
     return Mail(
-        to=recipients.check(order.user_email),
+        to=mailbox.check(order.user_email),
         sender=settings.EMAIL_FROM,
         subject=subject,
         text=_plain(f"{template}.txt", context),
@@ -123,7 +123,7 @@ def complete(payload: Mapping[str, Any], key: str, date: datetime) -> dict[str, 
     mail = {"from": settings.EMAIL_FROM, **given(payload)}
     if isinstance(mail.get("to"), str):
         try:
-            mail["to"] = recipients.check(mail["to"])
+            mail["to"] = mailbox.check(mail["to"])
         except ValueError as error:
             raise ValueError(f"{error} - at `$.to`") from None
     if isinstance(mail.get("text"), str):
@@ -166,26 +166,26 @@ def mail_of(payload: object) -> Mail:
 
 
 def _check_recipient(address: str) -> None:
-    if recipients.check(address) != address:
+    if mailbox.check(address) != address:
         raise ValueError("the recipient is not in its normal form")
 
 
 def _check_subject(subject: str) -> None:
-    recipients.header(subject, "the subject")
+    mailbox.header(subject, "the subject")
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not name.isascii() or not name.replace("-", "").isalnum() or name.lower() in RESERVED:
             raise ValueError(f"a mail may not bring a header {name!r} of its own")
-        recipients.header(value, name)
+        mailbox.header(value, name)
 
 
 @lru_cache(maxsize=64)
 def _check_sender(sender: str) -> None:
     """Cached: parsing costs more than all other checks together, and nearly every mail has the same sender."""
-    recipients.check(parseaddr(sender)[1])
-    recipients.header(sender, "the sender")
+    mailbox.check(parseaddr(sender)[1])
+    mailbox.header(sender, "the sender")
 
 
 def faults(payload: object) -> list[str]:
@@ -232,7 +232,7 @@ def form_of(payload: object) -> PayloadForm | None:
 def _normal(path: str, text: str) -> str:
     """An address gets its normal form; one that has none stays as it was typed."""
     with suppress(ValueError):
-        return recipients.check(text) if path == "$.to" else text
+        return mailbox.check(text) if path == "$.to" else text
     return text
 
 

@@ -11,11 +11,11 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.database.queries import compiled
 from config.database.upsert import Upsert
+from config.environment import mailbox
 from config.fields import IdentifierField
 from config.payload import digest
 from config.telemetry.logs import RowIds, log_committed
 from config.telemetry.redaction import masked_error
-from notifications.mail import recipients
 from outbox.audit_log import actions
 
 
@@ -55,7 +55,7 @@ class Suppression(models.Model):
         permissions = [("lift_suppression", "Can lift suppressions")]
 
     def __str__(self) -> str:
-        return recipients.masked(self.address)
+        return mailbox.masked(self.address)
 
 
 SUPPRESS = Upsert(
@@ -104,7 +104,7 @@ def suppress(reasons: Mapping[str, tuple[str, str]], now: datetime) -> None:
 
 def add(addresses: Sequence[str], operator: Operator, reason: str) -> int:
     """Suppress by hand; returns how many were not suppressed before. ValueError names a bad address."""
-    checked = {hash_of(address): address for address in map(recipients.check, addresses)}
+    checked = {hash_of(address): address for address in map(mailbox.check, addresses)}
     with transaction.atomic():
         known = reasons(checked.values())
         fresh = [address for address in checked.values() if address not in known]

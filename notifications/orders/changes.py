@@ -18,10 +18,11 @@ from django.db import transaction
 
 from config.database.clock import database_now
 from config.database.transactions import Remedy, Stale
+from config.environment import mailbox
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import correlation_id, log_committed
-from notifications.mail import content, recipients
+from notifications.mail import content
 from notifications.mail.content import Mail
 from notifications.orders.models import Order, OrderEvent, order_as_it_is
 from outbox.messages.publish import NONE_BEFORE, publish
@@ -89,7 +90,7 @@ def _refund(order: Order, amount: int) -> Transition:
 def create(user_email: str, total_amount: int, currency: str, now: datetime) -> Order:
     """A pending order; no mail is sent. ValueError if mail could not go to the address."""
     order = Order.objects.create(
-        user_email=recipients.check(user_email),
+        user_email=mailbox.check(user_email),
         total_amount=total_amount,
         currency=currency,
         created_at=now,

@@ -15,12 +15,12 @@ from config.database.dialects.base import Row
 from config.database.queries import delete_in_chunks
 from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Upsert, timestamp_text, uuid_text
+from config.environment.mailbox import check
 from config.fields import IdentifierField, in_ascii, storable, uuid7
 from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log, log_committed
 from notifications.mail import deliveries, suppression
 from notifications.mail.deliveries import Accepted, Delivery, News, Standing
-from notifications.mail.recipients import check
 from notifications.webhooks.providers import OTHER, Event
 from outbox.messages.publish import confirm
 from outbox.models import OutboxMessage

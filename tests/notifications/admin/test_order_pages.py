@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from config.database.clock import database_now
+from config.environment.mailbox import masked
 from config.fields import uuid7
 from notifications.api.tokens import ApiToken, identify, issue
 from notifications.mail.content import short
-from notifications.mail.recipients import masked
 from notifications.orders import changes
 from notifications.orders.models import Order
 from outbox.audit_log.models import OperatorAction

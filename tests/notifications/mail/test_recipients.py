@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from config.environment.mailbox import check, has_control, header
 from notifications.mail.content import Mail, mime
-from notifications.mail.recipients import check, has_control, header
 
 HOSTILE = st.lists(
     st.one_of(
