@@ -25,6 +25,7 @@ from config.payload import is_blank
 from notifications.channels import Channel, Pool, said
 from notifications.channels.faults import fault_of_api, wait_for
 from notifications.mail.content import Mail
+from notifications.mail.headers import LONGEST_LINE
 from outbox.channels.handlers import Outcome
 
 DAY, HALF_HOUR = 86_400.0, 1_800.0
@@ -80,6 +81,15 @@ class Session:
         self.backend = None
 
 
+class UnfoldedMail(AnymailMessage):
+    """A mail for those who take it as bytes: each header is one line, since Django leaves the first empty if a value is long."""
+
+    def message(self) -> Any:
+        whole = super().message()
+        whole.policy = whole.policy.clone(max_line_length=LONGEST_LINE)
+        return whole
+
+
 class Anymail(Channel):
     """The provider that EMAIL_ESP names, with its settings from ANYMAIL_*."""
 
@@ -126,7 +136,7 @@ class Anymail(Channel):
         headers = {name: value for name, value in mail.headers.items() if name.lower() not in NOT_PASSED_ON}
         if self.provider == "brevo":
             headers["idempotencyKey"] = key
-        message = AnymailMessage(mail.subject, mail.text, mail.sender, [mail.to], headers=headers)
+        message = UnfoldedMail(mail.subject, mail.text, mail.sender, [mail.to], headers=headers)
         if is_blank(mail.text):
             message.body, message.content_subtype = mail.html, "html"
         else:

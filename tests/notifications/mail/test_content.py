@@ -10,8 +10,9 @@ import pytest
 from django.utils.timezone import datetime, timedelta, timezone
 
 from notifications.email_handler import EmailHandler
-from notifications.mail import content
-from notifications.mail.content import POLICY, SUBJECTS, Mail, decode, mime, money, render
+from notifications.mail import content, headers
+from notifications.mail.content import SUBJECTS, Mail, decode, mime, money, render
+from notifications.mail.headers import POLICY
 from notifications.orders.models import OrderEvent
 
 WHEN = datetime(2026, 11, 20, 12, 0, tzinfo=timezone(timedelta(0)))
@@ -83,20 +84,20 @@ def test_what_stands_in_the_payload_arrives():
 
 def test_a_header_kept_from_another_mail_is_the_same_on_the_wire(monkeypatch):
     senders = ["shop@example.com", "Bücher <shop@example.com>", '"Shop, ' + "x" * 90 + '" <shop@example.com>']
-    links = ["<https://example.com/u>", f"<https://example.com/{'u' * 200}>, <mailto:u@example.com>"]
     mails = [
         Mail(
             to="ada@example.com", sender=sender, subject=f"{subject} {number}", text="Text\n", html="<p>Ümlaut</p>\n",
-            headers={"List-Unsubscribe": link, name: "1"},
+            headers={name: "Grüße " * number},
         )
         for number, sender in enumerate(senders)
         for subject in ("Paid", "Bezahlt: " + "ü" * 90)
-        for link in links
         for name in ("X-Ref", "x-ref")
     ]  # fmt: skip
-    written = [mime(mail) for mail in mails * 2]
+    kept = [mime(mail) for mail in mails * 2]
     monkeypatch.setattr(content, "POLICY", SMTP)
-    assert written == [mime(mail) for mail in mails * 2]
+    monkeypatch.setattr(headers, "POLICY", SMTP)
+    monkeypatch.setattr(headers, "_lines", headers._lines.__wrapped__)
+    assert kept == [mime(mail) for mail in mails * 2]
     assert POLICY.header_factory("X-Ref", "1") is POLICY.header_factory("X-Ref", "1")
 
 
