@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from email.utils import parseaddr
 from importlib.util import find_spec
 
 from django.conf import settings
@@ -32,8 +31,7 @@ def mail_really_leaves(app_configs: object, **_: object) -> list[CheckMessage]:
 
 def _sender() -> Iterator[CheckMessage]:
     try:
-        mailbox.check(parseaddr(settings.EMAIL_FROM)[1])
-        mailbox.header(settings.EMAIL_FROM, "it")
+        mailbox.sender(settings.EMAIL_FROM)
     except ValueError as error:
         yield Error(f"EMAIL_FROM: {error}.", id="spillway.E041")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from base64 import b64decode
 from dataclasses import dataclass, field
-from email.utils import parseaddr
 from importlib.util import find_spec
 from typing import Literal
 from urllib.parse import unquote
 
+from config.environment import mailbox
 from config.environment.env import BadSetting, split_url
 
 LEAST_SECRET = 16  # bytes of a webhook's secret
@@ -43,10 +43,11 @@ def server_from_url(url: str) -> MailServer:
 
 
 def sender_from_text(text: str) -> str:
-    """EMAIL_FROM as it is, if there is an address in it. Raises BadSetting."""
-    local, _, domain = parseaddr(text)[1].rpartition("@")
-    if not local or not domain or not text.isprintable():
-        raise BadSetting(f"EMAIL_FROM: {text!r} is no address, and none with a name: Shop <orders@example.com>")
+    """EMAIL_FROM as it is, if it is a sender. Raises BadSetting."""
+    try:
+        mailbox.sender(text)
+    except ValueError as error:
+        raise BadSetting(f"EMAIL_FROM: {error}") from None
     return text
 
 

@@ -1,9 +1,12 @@
-"""Checks of recipients and headers: exactly one address, and values that cannot add a header."""
+"""Checks of recipients, senders and headers: exactly one address, and values that cannot add a header."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from email.header import Header
+from functools import lru_cache
+from typing import NamedTuple
 
 LONGEST_ADDRESS, LONGEST_LOCAL_PART, LONGEST_DOMAIN = 254, 64, 253  # RFC 5321, 4.5.3.1, and its errata
 LONGEST_HEADER = 900  # characters; the protocol allows 998 octets a line
@@ -15,6 +18,10 @@ CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 # RFC 2047: `=?utf-8?q?…?=` is decoded by whoever reads the header, and may then name somebody else.
 ENCODED_WORD = "=?"
 SEPARATORS = re.compile(r"[,;:<>()\[\]\"\\]")
+# A name: in quotes anything may stand, outside of them nothing that begins another address, a list or a group.
+QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+NEEDS_QUOTES = re.compile(r'[,;:<>@"\\\[\]]')
+ATOMS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~ -]+")
 
 
 def check(address: str) -> str:
@@ -39,6 +46,57 @@ def check(address: str) -> str:
     if len(local) > LONGEST_LOCAL_PART:
         raise ValueError(f"the part before the @ is longer than {LONGEST_LOCAL_PART} characters")
     return f"{local}@{_domain(domain)}"
+
+
+class Mailbox(NamedTuple):
+    """A name, which may be empty, and an address in its normal form."""
+
+    name: str
+    address: str
+
+    @property
+    def text(self) -> str:
+        """As providers with an API take it, whose JSON holds every letter."""
+        return f"{_quoted(self.name)} <{self.address}>" if self.name else self.address
+
+    @property
+    def wire(self) -> str:
+        """As a header of SMTP holds it: ASCII, and never an encoded word in the address or in quotes."""
+        if self.name.isascii():
+            return self.text
+        words = Header(self.name, "utf-8").encode(linesep=" ")
+        return f"{' '.join(words.split())} <{self.address}>"
+
+
+@lru_cache(maxsize=64)
+def sender(text: str) -> Mailbox:
+    """The one sender in `orders@example.com`, `Shop <orders@example.com>` or `"Shop, Ltd." <orders@example.com>`.
+
+    What checks accept is what is sent: there is no other parser. ValueError says in one line why there is none.
+    Cached: nearly every mail has the same sender.
+    """
+    text = header(text, "the sender").strip(" ")
+    try:
+        if not text.endswith(">"):
+            return Mailbox("", check(text))
+        name, _, address = text[:-1].rpartition("<")
+        return Mailbox(_name(name.strip(" ")), check(address))
+    except ValueError as error:
+        raise ValueError(f"the sender is not like Shop <orders@example.com>: {error}") from None
+
+
+def _name(text: str) -> str:
+    """A display name without its quotes."""
+    if quoted := QUOTED.fullmatch(text):
+        # Read again, since without its backslashes a name may be an encoded word.
+        return header(re.sub(r"\\(.)", r"\1", quoted[1]), "the name").strip(" ")
+    if NEEDS_QUOTES.search(text):
+        raise ValueError("a name with commas, colons, brackets, quotes or an @ must stand in quotes")
+    return text
+
+
+def _quoted(name: str) -> str:
+    return name if ATOMS.fullmatch(name) else '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'
 
 
 def header(value: str, name: str = "a header") -> str:

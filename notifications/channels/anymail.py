@@ -21,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.mail import get_connection
 from django.utils import timezone
 
+from config.environment import mailbox
 from config.payload import is_blank
 from notifications.channels import Channel, Pool, said
 from notifications.channels.faults import fault_of_api, wait_for
@@ -136,7 +137,7 @@ class Anymail(Channel):
         headers = {name: value for name, value in mail.headers.items() if name.lower() not in NOT_PASSED_ON}
         if self.provider == "brevo":
             headers["idempotencyKey"] = key
-        message = UnfoldedMail(mail.subject, mail.text, mail.sender, [mail.to], headers=headers)
+        message = UnfoldedMail(mail.subject, mail.text, mailbox.sender(mail.sender).text, [mail.to], headers=headers)
         if is_blank(mail.text):
             message.body, message.content_subtype = mail.html, "html"
         else:

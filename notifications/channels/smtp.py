@@ -11,8 +11,8 @@ from functools import cache
 
 from django.conf import settings
 
+from config.environment import mailbox
 from config.environment.mail import MailServer
-from config.environment.mailbox import check
 from notifications.channels import LEAST_WAIT, Channel, Pool, said
 from notifications.channels.faults import fault_of_reply
 from notifications.mail.content import Mail, mime
@@ -98,7 +98,7 @@ class Connection:
         self.smtp = None
 
     def _converse(self, smtp: smtplib.SMTP, mail: Mail, data: bytes) -> Outcome:
-        self._ask(smtp, "MAIL", f"MAIL FROM:<{check(address_of(mail.sender))}>", 250)
+        self._ask(smtp, "MAIL", f"MAIL FROM:<{mailbox.sender(mail.sender).address}>", 250)
         self._ask(smtp, "RCPT", f"RCPT TO:<{mail.to}>", 250, 251)
         self._ask(smtp, "DATA", "DATA", 354)
         self._hurry(smtp)
@@ -205,11 +205,6 @@ class Smtp(Channel):
     def close(self) -> None:
         for line in self._lines.empty():
             line.drop()
-
-
-def address_of(sender: str) -> str:
-    """The bare address in `Name <address>`."""
-    return sender.rpartition("<")[2].rstrip(">").strip()
 
 
 def quoted(data: bytes) -> bytes:

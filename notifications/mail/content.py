@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from email.message import EmailMessage
-from email.utils import format_datetime, parseaddr
-from functools import lru_cache
+from email.utils import format_datetime
 from html import escape
 from typing import Any
 
@@ -53,7 +52,7 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
         if is_blank(self.html):
             msgspec.structs.force_setattr(self, "html", html_of(self.text))
         _check_recipient(self.to)
-        _check_sender(self.sender)
+        mailbox.sender(self.sender)
         _check_subject(self.subject)
         check_headers(self.headers)
 
@@ -103,7 +102,7 @@ def _plain(template: str, context: dict[str, object]) -> str:
 
 def identity(key: str, date: datetime) -> dict[str, str]:
     """Date and Message-ID of a mail that has this idempotency key."""
-    domain = parseaddr(settings.EMAIL_FROM)[1].rpartition("@")[2]
+    domain = mailbox.sender(settings.EMAIL_FROM).address.rpartition("@")[2]
     return {"Date": format_datetime(date), "Message-ID": f"<{digest(key.encode())}@{domain}>"}
 
 
@@ -172,13 +171,6 @@ def _check_subject(subject: str) -> None:
     mailbox.header(subject, "the subject")
 
 
-@lru_cache(maxsize=64)
-def _check_sender(sender: str) -> None:
-    """Cached: parsing costs more than all other checks together, and nearly every mail has the same sender."""
-    mailbox.check(parseaddr(sender)[1])
-    mailbox.header(sender, "the sender")
-
-
 def faults(payload: object) -> list[str]:
     """All that makes a payload no mail, each with its place; `decode` and `Mail` say the first of them."""
     if not isinstance(payload, dict):
@@ -191,7 +183,7 @@ def _faults_of(field: msgspec.structs.FieldInfo, payload: Mapping[str, Any]) -> 
     name = field.encode_name
     checks: dict[str, Callable[[Any], object]] = {
         "to": _check_recipient,
-        "from": _check_sender,
+        "from": mailbox.sender,
         "subject": _check_subject,
         "headers": check_headers,
     }
@@ -230,7 +222,7 @@ def _normal(path: str, text: str) -> str:
 def mime(mail: Mail) -> bytes:
     """The message as SMTP carries it: the same bytes for the same mail, 7 bit, CRLF."""
     message = EmailMessage(policy=POLICY)
-    message["From"], message["Subject"] = mail.sender, mail.subject
+    message["Subject"] = mail.subject
     if is_blank(mail.text):
         message.set_content(mail.html, subtype="html", cte="quoted-printable")
     else:
@@ -238,7 +230,8 @@ def mime(mail: Mail) -> bytes:
         message.add_alternative(mail.html, subtype="html", cte="quoted-printable")
         # By default the boundary is random.
         message.set_boundary("=_" + digest((mail.text + mail.html).encode()))
-    return header_lines({**mail.headers, "To": mail.to}) + message.as_bytes()
+    addressed = {"From": mailbox.sender(mail.sender).wire, "To": mail.to}
+    return header_lines({**mail.headers, **addressed}) + message.as_bytes()
 
 
 # -- Amounts: the currencies of ISO 4217 that people are charged in, and how one is written ------------------
