@@ -16,7 +16,8 @@ from outbox.channels.handlers import Outcome
 
 Kept = TypeVar("Kept")
 
-LEAST_WAIT = 60.0  # seconds: greylisting servers want to be asked again after minutes, not at once
+# Seconds. Greylisting servers want to be asked again after minutes, not at once, and some only after a quarter of an hour.
+LEAST_WAIT, RETRIES_LAST = 60.0, 1200.0
 LONGEST_ERROR = 300
 
 

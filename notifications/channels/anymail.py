@@ -121,7 +121,7 @@ class Anymail(Channel):
         except (AnymailConfigurationError, ImproperlyConfigured) as error:
             return Outcome("auth", said(error))
         except AnymailRecipientsRefused as error:
-            return Outcome("permanent", f"the provider refuses the recipient: {said(error)}")
+            return Outcome("permanent", f"the provider refuses the recipient: {said(error)}", of_recipient=True)
         except NEVER as error:
             # Anymail raises the same while it reads an answer: then the mail may have been sent.
             answer = message.anymail_status.esp_response if message else None
@@ -179,7 +179,7 @@ def outcome_of(response: Answer, provider: str) -> Outcome:
         return Outcome("auth", text)
     if fault == "limit":
         return Outcome("throttled", text, retry_after=retry_after(response) or wait_for(f"{code} {words}"))
-    return Outcome("permanent", text, unclear=not fault)
+    return Outcome("permanent", text, unclear=not fault, of_recipient=fault == "recipient")
 
 
 def _without_answer(error: AnymailError) -> Outcome:

@@ -1,22 +1,21 @@
-"""Whose fault a refusal is, as far as providers and mail servers say: the account's, the day's, or the message's. Pure.
+"""Whose fault a refusal is, as far as providers' APIs say: the account's, a limit's, the recipient's or the mail's. Pure.
 
 What stands in no table is unclear: it is a letter, and several alike for different recipients pause the channel.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-Fault = Literal["account", "limit", "message", ""]
+Fault = Literal["account", "limit", "recipient", "message", ""]
 
 # Whatever the provider: the key, the address of its API, the account, a proxy in between, a block.
 ACCOUNT_STATUS = {401, 402, 403, 404, 405, 407, 410, 451}
 LIMIT_STATUS = {420, 429}  # SparkPost's and Mailgun's, and everybody's
 # Seconds until a limit is looked at again, where no time is told, by its word; the others are rates.
-WAITS = (("day", 3600.0), ("daily", 3600.0), ("hour", 900.0))
+WAITS = (("month", 3600.0), ("day", 3600.0), ("daily", 3600.0), ("hour", 900.0))
 
 
 @dataclass(frozen=True)
@@ -25,35 +24,34 @@ class KnownAnswers:
 
     account: Collection[str | int] = ()
     limit: Collection[str | int] = ()
-    message: Collection[str | int] = ()
+    recipient: Collection[str | int] = ()
     account_words: tuple[str, ...] = ()
     limit_words: tuple[str, ...] = ()
-    message_words: tuple[str, ...] = ()
+    recipient_words: tuple[str, ...] = ()
 
 
 PROVIDERS = {
     "postmark": KnownAnswers(
         account={10, 400, 401, 405, 412, 413},
         limit={100, 429},
-        message={406, 411},
+        recipient={406, 411},
         account_words=("invalid 'from'", "message stream", "'messagestream'"),
-        message_words=("invalid 'to'",),
+        recipient_words=("invalid 'to'",),
     ),
     "resend": KnownAnswers(
-        account={"missing_api_key", "invalid_api_key", "restricted_api_key", "invalid_from_address", "security_error",
-                 "monthly_quota_exceeded"},
-        limit={"daily_quota_exceeded"},
+        account={"missing_api_key", "invalid_api_key", "restricted_api_key", "invalid_from_address", "security_error"},
+        limit={"daily_quota_exceeded", "monthly_quota_exceeded"},
         account_words=("api key", "not verified", "invalid `from`"),
-        message_words=("invalid `to`",),
+        recipient_words=("invalid `to`",),
     ),
     "mailgun": KnownAnswers(
         account_words=("from parameter", "domain not found", "not allowed to send", "sandbox", "disabled", "suspended"),
         limit_words=("sending limit", "hourly", "daily", "limit exceeded"),
-        message_words=("to parameter",),
+        recipient_words=("to parameter",),
     ),
     "sendgrid": KnownAnswers(
         account_words=("from address", "from email", "sender identity", "credits exceeded", "from.email"),
-        message_words=("does not contain a valid address",),
+        recipient_words=("does not contain a valid address",),
     ),
     "amazon_ses": KnownAnswers(
         account={"AccountSuspendedException", "SendingPausedException", "MailFromDomainNotVerifiedException",
@@ -67,12 +65,12 @@ PROVIDERS = {
         account={"unauthorized", "not_enough_credits", "permission_denied", "account_under_validation",
                  "reseller_permission_denied"},
         account_words=("sender",),
-        message_words=("email is not valid in to",),
+        recipient_words=("email is not valid in to",),
     ),
     "sparkpost": KnownAnswers(
         account={"7001"},
         account_words=("unconfigured sending domain", "unverified sending domain"),
-        message_words=("suppress",),
+        recipient_words=("suppress",),
     ),
 }  # fmt: skip
 
@@ -82,44 +80,15 @@ def fault_of_api(provider: str, status: int, code: str | int | None, text: str) 
     known, words = PROVIDERS.get(provider, KnownAnswers()), text.casefold()
     if code in known.account or any(word in words for word in known.account_words):
         return "account"
-    if status in LIMIT_STATUS and "month" in words:
-        return "account"  # longer than any mail may wait
     if status == 413:
         return "message"
     if code in known.limit or status in LIMIT_STATUS or any(word in words for word in known.limit_words):
         return "limit"
-    if code in known.message or any(word in words for word in known.message_words):
-        return "message"
+    if code in known.recipient or any(word in words for word in known.recipient_words):
+        return "recipient"
     return "account" if status in ACCOUNT_STATUS else ""
 
 
 def wait_for(text: str) -> float:
     """Seconds to wait for a limit that tells no time; 0 leaves them to the relay."""
     return next((seconds for word, seconds in WAITS if word in text.casefold()), 0.0)
-
-
-# -- SMTP --------------------------------------------------------------------------------------------------
-ENHANCED = re.compile(r"[245]\.\d{1,3}\.\d{1,3}(?![\w.])")
-# Of the address or the mailbox: it does not exist, is full, takes no mail, takes none of this size.
-MAILBOX = re.compile(r"[45]\.(?:1\.(?:[1-46]|10)|2\.[0-4]|3\.4|4\.4)")
-MAILBOX_WORDS = re.compile(
-    r"(?:mailbox|user|recipient|address|account) (?:is |was )?(?:unknown|unavailable|not found|full|disabled|inactive)"
-    r"|(?:no such|unknown|invalid) (?:mailbox|user|recipient)|does not exist|quota exceeded|over ?quota|out of storage",
-    re.IGNORECASE,
-)
-# Many servers look at the sender only when they hear the recipient.
-SENDER = re.compile(r"[45]\.1\.[78]")
-SENDER_WORDS = re.compile(
-    r"sender (?:address |domain )?(?:is |was )?(?:rejected|not (?:owned|allowed|verified))", re.IGNORECASE
-)
-
-
-def fault_of_reply(reply: str) -> Fault:
-    """Whose fault a refusal of a mail server is: by the enhanced code before the words."""
-    enhanced = ENHANCED.match(reply)
-    code = enhanced[0] if enhanced else ""
-    if SENDER.fullmatch(code) or SENDER_WORDS.search(reply):
-        return "account"
-    if MAILBOX.fullmatch(code) or (not code.startswith(("4.7", "5.7")) and MAILBOX_WORDS.search(reply)):
-        return "message"
-    return ""

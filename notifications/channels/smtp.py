@@ -13,8 +13,8 @@ from django.conf import settings
 
 from config.environment import mailbox
 from config.environment.mail import MailServer
-from notifications.channels import LEAST_WAIT, Channel, Pool, said
-from notifications.channels.faults import fault_of_reply
+from notifications.channels import LEAST_WAIT, RETRIES_LAST, Channel, Pool, said
+from notifications.channels.replies import fault_of_reply
 from notifications.mail.content import Mail, mime
 from outbox.channels.handlers import Outcome
 
@@ -40,18 +40,24 @@ class RefusedReply(Exception):
 def outcome_of(refused: RefusedReply) -> Outcome:
     """The outcome of a reply: for the mail, the channel and the retry."""
     error = said(refused)
-    if not refused.refuses or refused.code == CLOSING:  # no refusal: the server speaks another protocol
-        return Outcome("unreachable", error)
+    if not refused.refuses or refused.step in ("connect", "EHLO", "STARTTLS"):
+        return Outcome("unreachable", error)  # no refusal, but another protocol; or before anybody was named
     if refused.code in LOGIN_NEEDED or refused.reply[:5] in LOGIN_REFUSED:
         return Outcome("auth", error)
-    if refused.step in ("connect", "EHLO", "STARTTLS", "AUTH"):
-        return Outcome("unreachable", error)  # refused before the mail was named
+    fault, wait = fault_of_reply(refused.reply)
+    if fault == "limit":
+        return Outcome("throttled", error, retry_after=wait)
+    if fault == "account" and (refused.code >= 500 or refused.step == "AUTH"):
+        return Outcome("auth", error)
+    if refused.code == CLOSING or refused.step == "AUTH":
+        return Outcome("unreachable", error)
     if refused.step == "MAIL" and 500 <= refused.code < 600 and refused.code != 552:
         return Outcome("auth", error)  # our sender is refused: the next mail would be, too
-    fault = fault_of_reply(refused.reply)
-    if 400 <= refused.code < 500:
-        return Outcome("transient", error, least_wait=LEAST_WAIT, unclear=not fault)
-    return Outcome("auth", error) if fault == "account" else Outcome("permanent", error, unclear=not fault)
+    unclear, of_recipient = fault in ("", "account"), fault == "recipient"
+    if refused.code < 500:
+        waits = {"least_wait": LEAST_WAIT, "retries_last": RETRIES_LAST}
+        return Outcome("transient", error, unclear=unclear, of_recipient=of_recipient, **waits)
+    return Outcome("permanent", error, unclear=unclear, of_recipient=of_recipient)
 
 
 @cache
@@ -82,7 +88,8 @@ class Connection:
             return self._converse(smtp, mail, data)
         except RefusedReply as refused:
             outcome = outcome_of(refused)
-            if outcome.kind == "unreachable" or refused.step in ("connect", "EHLO", "STARTTLS", "AUTH"):
+            # After a limit on a fresh one: some servers count the mails of each connection.
+            if outcome.kind in ("unreachable", "throttled") or refused.step in ("connect", "EHLO", "STARTTLS", "AUTH"):
                 self.drop()
             if self.dot_left and not refused.refuses:
                 return replace(outcome, kind="ambiguous")

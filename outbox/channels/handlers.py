@@ -73,8 +73,10 @@ class Outcome:
     receipt: str = ""
     retry_after: float = 0.0  # seconds; 0 leaves the time to the backoff
     least_wait: float = 0.0  # seconds that a transient failure waits at least (greylisting)
+    retries_last: float = 0.0  # seconds that all retries together last at least, each longer than the one before
     reason: str = ""  # of the letter that a permanent failure becomes, if there is a better word than "refused"
     unclear: bool = False  # the refusal may be the account's fault: several alike pause the channel
+    of_recipient: bool = False  # the refusal names the recipient; if many get the same, the channel pauses as well
 
     @property
     def ok(self) -> bool:

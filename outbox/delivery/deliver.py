@@ -201,12 +201,14 @@ def _guarded(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]
 
 def _storable(outcome: Outcome) -> Outcome:
     """What the other side said, as columns take it: without NUL, and without a wait for centuries."""
-    waits = [min(max(0.0, wait), settings.OUTBOX_EXPIRES_SECONDS) for wait in (outcome.retry_after, outcome.least_wait)]
+    asked = (outcome.retry_after, outcome.least_wait, outcome.retries_last)
+    retry_after, least_wait, retries_last = (min(max(0.0, wait), settings.OUTBOX_EXPIRES_SECONDS) for wait in asked)
     return replace(
         outcome,
         error=storable(outcome.error, LONGEST_ERROR),
         receipt=storable(outcome.receipt, LONGEST_RECEIPT),
         reason=storable(outcome.reason, 100),
-        retry_after=waits[0],
-        least_wait=waits[1],
+        retry_after=retry_after,
+        least_wait=least_wait,
+        retries_last=retries_last,
     )

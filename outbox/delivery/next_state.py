@@ -98,9 +98,15 @@ def next_state(
 
 
 def wait_after(attempts: int, outcome: Outcome, rules: Limits, fraction: float | None) -> timedelta:
-    """Full jitter, and at least as long as the other side wants (greylisting: minutes)."""
+    """At least as long as the other side wants (greylisting: minutes), and full jitter beyond it."""
     jitter = full_jitter(attempts, base=rules.base, cap=rules.cap, fraction=fraction)
-    return timedelta(seconds=max(jitter, outcome.least_wait, outcome.retry_after))
+    share = share_of(outcome.retries_last, attempts, rules.max_retries)
+    return timedelta(seconds=max(share, outcome.least_wait, outcome.retry_after) + jitter)
+
+
+def share_of(seconds: float, retry: int, retries: int) -> float:
+    """What a retry (1 is the first) waits of the time that all of them last: each three times as long as the one before."""
+    return seconds * 3**retry / sum(3**each for each in range(1, retries + 1))
 
 
 def letter_of(channel: str, message: Message, step: str, reason: str, error: str, now: datetime) -> Letter:

@@ -40,6 +40,7 @@ class RefusedMessage(NamedTuple):
     cause: str  # the fingerprint of its group
     who: str
     error: str
+    of_recipient: bool = False
 
 
 class RefusalRun(NamedTuple):
@@ -59,6 +60,10 @@ class RefusalRun(NamedTuple):
         if refusal is None:
             return RefusalRun()
         if refusal.cause != self.refused_as:
+            if (
+                refusal.of_recipient and self.people[1:]
+            ):  # bad addresses among the others weaken a run, and do not end it
+                return self._replace(refused_people=self.refused_people[:-HASH])
             return RefusalRun(refusal.cause, refusal.who, now)
         if refusal.who in self.people:
             return self
@@ -95,13 +100,13 @@ def note(
 def _steps(
     handler: MessageHandler, results: Sequence[tuple[Message, Outcome]], letters: Mapping[UUID, Letter]
 ) -> Iterator[RefusedMessage | None]:
-    """What counts: messages that were sent, and those whose end may be the account's fault."""
+    """What counts: messages that were sent, and those whose end may be the account's fault, whatever one answer says."""
     for message, outcome in results:
         if outcome.ok:
             yield None
-        elif outcome.unclear and (letter := letters.get(message.id)):
+        elif (outcome.unclear or outcome.of_recipient) and (letter := letters.get(message.id)):
             who = digest(handler.recipient(message).encode("utf-8", "replace"))[:HASH]
-            yield RefusedMessage(letter.cause.fingerprint, who, outcome.error)
+            yield RefusedMessage(letter.cause.fingerprint, who, outcome.error, outcome.of_recipient)
 
 
 def _pause(channel: str, run: RefusalRun, error: str) -> bool:

@@ -35,6 +35,7 @@ class Sink:
         self.random = random.Random(seed)
         self.login = login
         self.refuse: Callable[[str], str] = lambda recipient: ""  # the whole reply to RCPT; empty accepts
+        self.replies: dict[str, str] = {}  # the whole reply to a step, each time
         self.tls, self.encrypted = tls, encrypted  # `encrypted`: from the first byte, else STARTTLS is offered
         self.script: deque[str] = deque()
         self.accepted: list[dict[str, str]] = []
@@ -138,6 +139,9 @@ class Session:
 
     async def answer(self, step: str, good: str) -> bool:
         """Answer as scripted, else well; whether the step went well."""
+        if words := self.sink.replies.get(step):
+            await self.say(words)
+            return False
         action = self.sink.action(step)
         if action[:1] == ["drop"]:
             raise Dropped
@@ -190,6 +194,8 @@ class Session:
         await self.finish(b"".join(lines))
 
     async def finish(self, data: bytes) -> None:
+        if words := self.sink.replies.get("dot"):
+            return await self.say(words)
         action = self.sink.action("dot")
         if action[:1] == ["lose"]:
             raise Dropped

@@ -3,6 +3,7 @@
 import pytest
 
 from config.admin.levers import Operator
+from config.database.clock import database_now
 from config.environment.mail import MailServer
 from notifications.models import Suppression
 from outbox.channels import admission
@@ -93,16 +94,63 @@ def test_refused_at_the_end_of_every_mail_pauses_as_well(smtp):
     assert "DATA: 554" in paused()
 
 
-def test_ten_bad_recipients_in_a_row_do_not_pause_and_one_that_is_refused_again_neither(smtp):
+@pytest.mark.parametrize("said", ["550 5.1.1 no such user", "550 mailbox unavailable", "552 5.2.2 mailbox full"])
+def test_ten_recipients_known_to_be_bad_pause_it_and_one_that_is_refused_again_does_not(smtp, said):
     sink, handler = smtp
-    sells(12)
-    sink.refuse = lambda recipient: "550 5.1.1 no such user"
-    go(handler)
     for _ in range(12):
         paid("eve@example.com")
-    sink.refuse = lambda recipient: "554 5.7.1 not this one"
+    sink.refuse = lambda recipient: said
     go(handler)
-    assert (paused(), states()) == ("", {"dead_lettered": 24})
+    assert (paused(), states()) == ("", {"dead_lettered": 12})
+    sells(12)
+    go(handler)
+    assert f"refused alike: RCPT: {said}" in paused()
+    assert states() == {"dead_lettered": 21, "pending": 3}
+    sink.refuse = lambda recipient: ""
+    admission.resume("email", ME, "their directory is back")
+    go(handler)
+    assert states()["sent"] >= 12
+
+
+@pytest.mark.parametrize("step", ["rcpt", "dot"])
+@pytest.mark.parametrize(
+    ("reply", "seconds"),
+    [
+        ("550 5.4.5 Daily user sending quota exceeded", 3600), ("550 Outgoing mail quota exceeded for this account", 3600),
+        ("550 Domain example.com has exceeded the max emails per hour (5/5 (100%)) allowed. Message discarded.", 900),
+        ("454 Throttling failure: Maximum sending rate exceeded.", 1), ("421 4.7.28 an unusual rate of mail", 900),
+    ],
+)  # fmt: skip
+def test_a_sending_limit_waits_and_costs_neither_letter_nor_try(smtp, step, reply, seconds):
+    sink, handler = smtp
+    sells(3)
+    sink.replies[step] = reply
+    before = database_now()
+    go(handler)
+    assert states() == {"pending": 3}
+    assert set(OutboxMessage.objects.values_list("attempts", flat=True)) == {0}
+    until = ChannelState.objects.get(name="email").wait_until
+    assert seconds - 1 <= (until - before).total_seconds() <= seconds + 30
+    assert paused() == ""
+    assert sink.accepted == []
+
+
+@pytest.mark.parametrize("step", ["rcpt", "dot"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "554 5.2.0 STOREDRV.Submission.Exception:SendAsDeniedException.MapiExceptionSendAsDenied; Failed to process message",
+        "550 5.7.60 SMTP; Client does not have permissions to send as this sender",
+        "554 Message rejected: Email address is not verified.", "550 Maximum credits exceeded",
+    ],
+)  # fmt: skip
+def test_a_sender_or_an_account_that_is_refused_pauses_at_once_and_costs_no_letter(smtp, step, reply):
+    sink, handler = smtp
+    sells(3)
+    sink.replies[step] = reply
+    go(handler)
+    assert states() == {"pending": 3}
+    assert paused().startswith("account or credentials refused")
 
 
 def test_a_sender_that_is_refused_at_rcpt_pauses_at_once_and_costs_no_letter(smtp):

@@ -88,7 +88,7 @@ def test_every_way_it_can_end_has_its_class(channel, sink, script, kind, accepte
     outcome = channel.send(MAIL, "k")
     assert outcome.kind == kind, outcome
     assert outcome.error
-    assert outcome.least_wait == (60 if kind == "transient" else 0)
+    assert (outcome.least_wait, outcome.retries_last) == ((60, 1200) if kind == "transient" else (0, 0))
     assert len(sink.accepted) == accepted
     assert channel.send(MAIL, "k").kind == "sent"  # whatever it was, the next one goes
 

@@ -7,7 +7,7 @@ import pytest
 
 from config.admin.levers import Operator
 from outbox.channels.handlers import Message, Outcome
-from outbox.delivery.next_state import Limits, next_state
+from outbox.delivery.next_state import Limits, next_state, share_of
 from outbox.letters.levers import pull
 from outbox.models import DeadLetter, OutboxMessage
 from tests.outbox.scripted import PERMANENT, promise
@@ -32,6 +32,30 @@ def test_the_wait_has_a_cap_and_a_floor():
     assert next_state(tried(20), Outcome("transient"), NOW, rules, 1.0).available_at == NOW + timedelta(seconds=30)
     greylisted = Outcome("transient", least_wait=60)
     assert next_state(tried(1), greylisted, NOW, rules, 0.0).available_at == NOW + timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("retries", [1, 2, 3, 4, 5, 20, 100])
+def test_a_greylist_is_asked_again_over_twenty_minutes_however_few_the_retries(retries):
+    rules = Limits(max_retries=retries, base=5, cap=30, reconcile=120)
+    greylisted = Outcome("transient", least_wait=60, retries_last=1200)
+    tries = [next_state(tried(attempt), greylisted, NOW, rules, 0.0) for attempt in range(1, retries + 1)]
+    waits = [(each.available_at - NOW).total_seconds() for each in tries]
+    assert sum(waits) >= 1199.999
+    assert waits == sorted(waits)
+    assert min(waits) >= 60
+    late = next_state(tried(1), greylisted, NOW, rules, 1.0)
+    assert (late.available_at - NOW).total_seconds() == pytest.approx(waits[0] + 5)
+    assert share_of(0, 1, retries) == 0
+
+
+def test_a_greylist_of_five_minutes_is_over_at_the_second_retry():
+    assert [round(share_of(1200, retry, 3)) for retry in (1, 2, 3)] == [92, 277, 831]
+
+
+def test_a_greylist_is_not_asked_after_the_message_expires():
+    soon = tried(3)._replace(expires_at=NOW + timedelta(minutes=5))
+    after = next_state(soon, Outcome("transient", least_wait=60, retries_last=1200), NOW, RULES)
+    assert after.available_at == soon.expires_at
 
 
 @pytest.mark.parametrize(("attempts", "state"), [(3, "pending"), (4, "dead_lettered")])

@@ -34,6 +34,7 @@ def denied(text="554 5.7.1 <address>: Relay access denied"):
     return Outcome("permanent", f"RCPT: {text} (id {next(NUMBERS)}x)", unclear=True)
 
 
+UNKNOWN = Outcome("permanent", "RCPT: 550 5.1.1 no such user", of_recipient=True)
 DENIED = denied()
 BUSY = Outcome("transient", "RCPT: 454 4.7.1 Relay access denied", unclear=True)
 
@@ -59,12 +60,25 @@ def refuse(memory, go, *outcomes):
 
 
 # -- Pure --------------------------------------------------------------------------------------------------
-STEPS = st.lists(
-    st.none() | st.builds(RefusedMessage, st.sampled_from("ab"), st.integers(1, 4).map("{:08d}".format), st.just(""))
-)
+def steps_of(of_recipient):
+    who = st.integers(1, 4).map("{:08d}".format)
+    return st.lists(
+        st.none() | st.builds(RefusedMessage, st.sampled_from("ab"), who, st.just(""), of_recipient=of_recipient)
+    )
 
 
-@given(STEPS)
+@given(steps_of(st.booleans()))
+def test_a_run_counts_only_different_recipients_who_were_refused_for_its_cause_since_a_message_was_sent(steps):
+    run = RefusalRun()
+    for number, step in enumerate(steps):
+        run = run.after(step, NOW + timedelta(seconds=number))
+    since = list(itertools.takewhile(lambda step: step, reversed(steps)))
+    assert set(run.people) <= {step.who for step in since if step.cause == run.refused_as}
+    assert len(run.people) == len(set(run.people))
+    assert bool(run.people) == bool(since)
+
+
+@given(steps_of(st.just(False)))
 def test_a_run_is_what_followed_the_last_message_sent_and_the_last_other_cause(steps):
     run = RefusalRun()
     for number, step in enumerate(steps):
@@ -105,7 +119,9 @@ def test_ids_and_addresses_make_no_other_text(memory, go):
         [DENIED] * 4,
         [DENIED] * 4 + [SENT] + [DENIED] * 4,
         [DENIED] * 4 + [denied("550 5.7.26 unauthenticated")] + [DENIED] * 4,
-        [PERMANENT] * 9,  # known to be the recipients'
+        [PERMANENT] * 9,  # of the mail itself
+        [UNKNOWN] * 4,
+        [UNKNOWN] * 4 + [SENT] + [UNKNOWN] * 4,
         [Outcome("permanent", "suppressed: complained", reason="suppressed")] * 9,
         [Outcome("transient", "450 greylisted", unclear=True)] * 9,  # no letter yet
     ],
@@ -115,7 +131,36 @@ def test_fewer_or_others_do_not_pause_it(memory, go, outcomes):
     assert not state().paused
 
 
-def test_what_is_known_to_be_a_recipients_neither_counts_nor_ends_the_run(memory, go):
+def test_what_is_known_to_be_a_recipients_counts_when_many_get_the_same(memory, go):
+    refuse(memory, go, *[UNKNOWN] * 5)
+    assert state().paused
+    assert len(memory.calls) == 5
+    admission.resume("memory", ME, "the directory of the server is back")
+    memory.answers = []
+    assert go(memory) == 5
+
+
+def test_the_same_recipient_who_is_known_to_be_bad_is_one(memory, go):
+    for _ in range(9):
+        promise("order:same")
+    memory.always = UNKNOWN
+    go(memory)
+    assert not state().paused
+
+
+def test_a_bad_recipient_among_others_takes_one_off_the_run_and_does_not_end_it(memory, go):
+    refuse(memory, go, *[DENIED] * 3, UNKNOWN, *[DENIED] * 2)
+    assert (state().paused, len(state().refused_people)) == (False, 4 * refusals.HASH)
+    refuse(memory, go, DENIED)
+    assert state().paused
+
+
+def test_a_single_refusal_does_not_stand_before_those_that_are_known(memory, go):
+    refuse(memory, go, DENIED, *[UNKNOWN] * 5)
+    assert state().paused
+
+
+def test_a_refusal_of_the_mail_itself_neither_counts_nor_ends_the_run(memory, go):
     refuse(memory, go, *[DENIED] * 3, PERMANENT, *[DENIED] * 2)
     assert state().paused
 
