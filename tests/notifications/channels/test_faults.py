@@ -163,7 +163,7 @@ REPLIES = [
     ("550 relay not permitted", "rule"), ("554 5.7.1 Message rejected as spam", "rule"), ("450 4.7.1 greylisted", "again rule"),
     ("554 5.7.1 Service unavailable; Client host [192.0.2.1] blocked", "rule"), ("552 5.7.0 limit of the account", "rule"),
     ("550 5.7.1 Recipient address rejected: user unknown to the policy", "rule"), ("550 5.4.4 unrouteable address", "letter"),
-    ("550 User unknown", "letter"), ("550 No such user here", "letter"), ("552 5.3.4 Message size exceeds fixed limit", "mail"),
+    ("550 User unknown", "letter"), ("550 No such user here", "letter"), ("552 5.3.4 refused", "mail"), ("552 Message size exceeds fixed limit", "mail"),
     ("550 5.7.1 You are not allowed to send mail to this recipient", "rule"), ("550 5.7.1 Not authorized to send to the group", "rule"),
     ("550 5.7.1 RESOLVER.RST.AuthRequired; authentication required", "rule"), ("550 Your domain is blocked by the recipient", "rule"),
     ("550 Recipient has exceeded the max emails per hour", "rule"), ("550 You have reached an invalid address", "rule"),

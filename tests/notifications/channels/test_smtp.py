@@ -93,6 +93,14 @@ def test_every_way_it_can_end_has_its_class(channel, sink, script, kind, accepte
     assert channel.send(MAIL, "k").kind == "sent"  # whatever it was, the next one goes
 
 
+def test_after_a_limit_the_next_try_takes_a_connection_of_its_own(channel, sink):
+    sink.replies["rcpt"] = "450 You have exceeded the maximum number of mails per connection"
+    assert channel.send(MAIL, "k").kind == "throttled"
+    sink.replies.clear()
+    assert channel.send(MAIL, "k").kind == "sent"
+    assert sink.connections == 2
+
+
 def test_nobody_there_is_unreachable(channel, settings):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
