@@ -40,10 +40,12 @@ class RefusedReply(Exception):
 def outcome_of(refused: RefusedReply) -> Outcome:
     """The outcome of a reply: for the mail, the channel and the retry."""
     error = said(refused)
-    if not refused.refuses or refused.step in ("connect", "EHLO", "STARTTLS"):
-        return Outcome("unreachable", error)  # no refusal, but another protocol; or before anybody was named
+    if not refused.refuses:
+        return Outcome("unreachable", error)  # the server speaks another protocol
     if refused.code in LOGIN_NEEDED or refused.reply[:5] in LOGIN_REFUSED:
         return Outcome("auth", error)
+    if refused.step in ("connect", "EHLO", "STARTTLS"):
+        return Outcome("unreachable", error)  # refused before anybody was named
     fault, wait = fault_of_reply(refused.reply)
     if fault == "limit":
         return Outcome("throttled", error, retry_after=wait)
@@ -53,11 +55,10 @@ def outcome_of(refused: RefusedReply) -> Outcome:
         return Outcome("unreachable", error)
     if refused.step == "MAIL" and 500 <= refused.code < 600 and refused.code != 552:
         return Outcome("auth", error)  # our sender is refused: the next mail would be, too
-    unclear, of_recipient = fault in ("", "account"), fault == "recipient"
-    if refused.code < 500:
-        waits = {"least_wait": LEAST_WAIT, "retries_last": RETRIES_LAST}
-        return Outcome("transient", error, unclear=unclear, of_recipient=of_recipient, **waits)
-    return Outcome("permanent", error, unclear=unclear, of_recipient=of_recipient)
+    answer = Outcome("permanent", error, unclear=fault in ("", "account"), of_recipient=fault == "recipient")
+    if refused.code >= 500:
+        return answer
+    return replace(answer, kind="transient", least_wait=LEAST_WAIT, retries_last=RETRIES_LAST)
 
 
 @cache

@@ -60,9 +60,8 @@ class RefusalRun(NamedTuple):
         if refusal is None:
             return RefusalRun()
         if refusal.cause != self.refused_as:
-            if (
-                refusal.of_recipient and self.people[1:]
-            ):  # bad addresses among the others weaken a run, and do not end it
+            # Bad addresses among the others weaken a run, and do not end it.
+            if refusal.of_recipient and self.people[1:]:
                 return self._replace(refused_people=self.refused_people[:-HASH])
             return RefusalRun(refusal.cause, refusal.who, now)
         if refusal.who in self.people:
