@@ -83,19 +83,24 @@ class Unheard(threading.local):
         self.claims: list[Claim] = []
 
     def give_back(self) -> None:
-        for claimed in self.claims:
-            rows = (
-                OutboxMessage.objects.among([m.id for m in claimed.messages])
-                .held_by(claimed.token)
-                .filter(state="processing")
-            )
-            released = rows.update(state="pending", attempts=F("attempts") - 1, lease_until=None)
-            if claimed.limited:
-                ChannelState.objects.give_back(claimed.channel, released)
-            if released:
-                about = {"channel": claimed.channel, "messages": released, "lost": 0}
-                log_committed("messages_released", **about, why="the answer to a commit was lost", ids=claimed.ids)
-        self.claims = []
+        """In the caller's transaction, if there is one: they are forgotten when that is committed."""
+        given = list(self.claims)
+        for claimed in given:
+            with transaction.atomic():
+                rows = OutboxMessage.objects.among([message.id for message in claimed.messages])
+                # A COMMIT that is still under way holds them: it is waited for.
+                list(rows.select_for_update().values_list("id", flat=True))
+                ours = rows.held_by(claimed.token).filter(state="processing")
+                released = ours.update(state="pending", attempts=F("attempts") - 1, lease_until=None)
+                if claimed.limited:
+                    ChannelState.objects.give_back(claimed.channel, released)
+                if released:
+                    about = {"channel": claimed.channel, "messages": released, "lost": 0}
+                    log_committed("messages_released", **about, why="the answer to a commit was lost", ids=claimed.ids)
+        transaction.on_commit(lambda: self._forget(given))
+
+    def _forget(self, given: Sequence[Claim]) -> None:
+        self.claims = [claimed for claimed in self.claims if claimed not in given]
 
 
 unheard = Unheard()
