@@ -86,9 +86,7 @@ class TypedFields(NamedTuple):
     """The fields of a record, unchecked and each with its type where the record says it."""
 
     columns: Mapping[str, Converted]
-    place: (
-        str  # at which the record has the payload: `$.payload`, `$` where it is the payload alone; empty inside a text
-    )
+    place: str  # of the payload in the record: `$.payload`, `$` where it is all of it; empty inside a text
 
     @property
     def fields(self) -> dict[str, object]:
