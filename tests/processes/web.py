@@ -41,7 +41,8 @@ class Site:
         self.port = free_port()
         start = ["-m", "tests.processes.web", point, deed] if point else ["-m", "gunicorn", "config.wsgi"]
         options = ["--bind", f"127.0.0.1:{self.port}", "--workers", "1", "--threads", "4", "--no-control-socket"]
-        self.program = [*start, *options]
+        # By default gunicorn replaces a process that was frozen for half a minute, which a busy machine needs.
+        self.program = [*start, *options, "--timeout", "300"]
 
     def wait(self) -> None:
         """Until it answers."""
