@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -100,13 +101,12 @@ def kill() -> None:
 
 
 def freeze() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
+    # To this thread: one that goes to the process may be taken by another, and this one would run on for a while.
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def lose() -> None:
     """Let the next commit of this thread succeed on the server and fail here."""
-    import threading
-
     from django.db import OperationalError
     from django.db.backends.base.base import BaseDatabaseWrapper
 

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -112,7 +113,8 @@ def kill_server() -> None:
 
 def freeze_server() -> None:
     print(f"{FROZEN}{os.getpid()}", flush=True)
-    os.kill(os.getpid(), signal.SIGSTOP)
+    # To this thread: one that goes to the process may be taken by another, and this one would run on for a while.
+    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 if __name__ == "__main__":
