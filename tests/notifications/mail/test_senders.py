@@ -40,7 +40,7 @@ GOOD = [
     ('"" <info@shop.example>', "", "info@shop.example"),
 ]  # fmt: skip
 BAD = [
-    "", " ", "Shop", "Shop <>", "<>", "info@shop.example (Shop <EU>)", "info@shop.example (Shop)", "<info@shop.example> Shop",
+    "Shop", "Shop <>", "<>", "info@shop.example (Shop <EU>)", "info@shop.example (Shop)", "<info@shop.example> Shop",
     "Shop <info@shop.example>, Eve <eve@shop.example>", "info@shop.example, eve@shop.example", "eve@shop.example <info@shop.example>",
     "Shop: info@shop.example;", "Shop: Eve <info@shop.example>", "Undisclosed:;", "info@@shop.example", "a@info@shop.example",
     "Shop <info@shop.example.>", "info@shop.example.", "Shop <<info@shop.example>>", "Shop, Ltd. <info@shop.example>",
@@ -91,6 +91,14 @@ def test_what_is_no_sender_is_refused_by_every_check_with_its_place(text):
     assert fault.endswith(" - at `$.from`")
     with pytest.raises(ValueError, match="sender"):
         mail(sender=text)
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_sender_is_left_out_of_a_mail_and_refused_as_a_setting(blank, settings):
+    with pytest.raises(BadSetting, match=r"^EMAIL_FROM: [^\n]+$"):
+        sender_from_text(blank)
+    assert faults({"to": "a@b.cd", "from": blank, "subject": "s", "text": "t"}) == []
+    assert mail(sender=blank).sender == settings.EMAIL_FROM
 
 
 HOSTILE = st.lists(
