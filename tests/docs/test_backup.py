@@ -1,4 +1,4 @@
-"""The backups that docs/operations.md shows: made with rows in every table, restored, and judged by `verify`."""
+"""The backups that docs/backup.md shows: made with rows in every table, restored, and judged by `verify`."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def stdout_of(command: list[str]) -> str:
 
 def shown() -> tuple[list[str], list[str]]:
     """The commands of the backup and of the restore of this database."""
-    rows = {name: (backup, restore) for name, backup, restore in ROWS.findall(read(ROOT / "docs" / "operations.md"))}
+    rows = {name: (backup, restore) for name, backup, restore in ROWS.findall(read(ROOT / "docs" / "backup.md"))}
     assert rows.keys() == PROGRAMS.keys()
     backup, restore = rows[vendor()]
     return re.findall(r"`(.+?)`", backup), re.findall(r"`(.+?)`", restore)
@@ -121,7 +121,7 @@ def all_is_there(url: str, folder: Path) -> None:
 def test_older_backups_and_other_names_are_restored_on_mariadb_as_the_page_says(place):
     if vendor() != "MariaDB":
         pytest.skip("MySQL has no sequences")
-    (_, unlock), (_, rename) = NOTES.findall(read(ROOT / "docs" / "operations.md"))
+    (_, unlock), (_, rename) = NOTES.findall(read(ROOT / "docs" / "backup.md"))
     (backup,), _ = shown()
     assert place.run(backup.replace("--skip-add-locks ", "")).returncode == 0
     place.begin_other()

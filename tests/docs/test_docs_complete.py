@@ -31,8 +31,8 @@ PLACE = re.compile(r"`([\w/]+\.py):(\w+(?:\.\w+)?)`")
 IMAGES = ROOT / "docs" / "images"
 # What operators read; together they name every command.
 OPERATORS = [
-    "README.md", "docs/deploy.md", "docs/operations.md", "docs/alerts.md", "docs/throttler-run.md",
-    "docs/throttler-cassandra.md", "docs/replay-batches.md",
+    "README.md", "docs/deploy.md", "docs/looking.md", "docs/letters.md", "docs/backup.md", "docs/failures.md",
+    "docs/alerts.md", "docs/throttler-run.md", "docs/throttler-cassandra.md", "docs/replay-batches.md",
 ]  # fmt: skip
 
 
@@ -183,6 +183,12 @@ def test_every_link_leads_somewhere(path):
 def test_no_blank_line_breaks_a_table(path):
     for table in re.findall(r"^\|.*(?:\n\|.*)*", FENCE.sub("", read(path)), re.MULTILINE):
         assert re.match(r".*\n\|[ :|-]+\|(\n|$)", table), table
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_line_of_prose_has_at_most_120_characters(path):
+    prose = FENCE.sub("", read(path)).splitlines()
+    assert [line for line in prose if len(line) > 120 and " " in line.strip() and line.lstrip()[0] != "|"] == []
 
 
 def anchors(path) -> set[str]:

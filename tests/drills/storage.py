@@ -123,7 +123,7 @@ def fill(descriptor: int) -> None:
             part = part[: len(part) // 2]
 
 
-# docs/operations.md#backup-and-restore: the backup, then what restores it.
+# docs/backup.md#restore: the backup, then what restores it.
 BACKUPS = {
     "postgres": (
         "pg_dump --format=custom --file=spillway.dump {name}",
