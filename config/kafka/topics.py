@@ -209,13 +209,9 @@ def _reassign(name: str, replicas: int) -> str:
 def _repartition(name: str, count: int, wanted: int, origin: str) -> str:
     """Topics that others follow belong to a flow with state: they never grow by a command that can be pasted."""
     if name in (topic_name(entry.get("partitions_of", "")) for entry in settings.KAFKA_TOPICS.values()):
-        return "correct KAFKA_TOPICS, or drain first (docs/scaling.md, Partitions of a topic)"
+        return "correct KAFKA_TOPICS, or drain first (docs/scaling.md)"
     if count > wanted:
-        other = (
-            f"give {topic_name(origin)} as many (docs/scaling.md, Partitions of a topic)"
-            if origin
-            else "correct KAFKA_TOPICS"
-        )
+        other = f"give {topic_name(origin)} as many (docs/scaling.md)" if origin else "correct KAFKA_TOPICS"
         return f"a topic never loses partitions: {other}, or make this one anew"
     return f"{_tool('kafka-topics.sh')} --alter --topic {name} --partitions {wanted}"
 
