@@ -15,6 +15,7 @@ from django.utils.text import capfirst
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.processes.worker import until_it_stands
 from config.redelivery import Effect, Refusal
 from config.telemetry.logs import log_committed
 from config.telemetry.redaction import masked_error
@@ -143,6 +144,7 @@ WHY_NOT_SENT = {
     State.CANCELLED: "It was cancelled.",
 }
 SAID_AGAIN = "a new message says it again"
+MOST_RERUNS = 5  # after deadlocks and lost answers, while a person waits
 
 
 class Family(NamedTuple):
@@ -157,14 +159,27 @@ class Family(NamedTuple):
 def resend(message_id: uuid.UUID, operator: Operator, reason: str, address: str = "") -> uuid.UUID:
     """Promise once more what a sent message said, to `address` if one is given; returns the new message's id.
 
-    Raises Refusal: it was not sent, is being sent again already, or its recipient gets no mail.
+    Raises Refusal: it was not sent, is being sent again already, or its recipient gets no mail. Whoever is told that it
+    failed asks again, and that would be one mail more: where the answer to the commit is lost, it is looked for.
     """
+    made: list[uuid.UUID] = []  # by the runs whose commit has no answer
+    return until_it_stands(
+        lambda: _resend(message_id, operator, reason, address, made),
+        "resend",
+        lambda failures, _remedy: failures < MOST_RERUNS,
+    )
+
+
+def _resend(message_id: uuid.UUID, operator: Operator, reason: str, address: str, made: list[uuid.UUID]) -> uuid.UUID:
     with transaction.atomic():
         now = database_now()
-        # Locked, so that of two people who ask at once the second sees the message of the first.
+        # Locked, so that of two people who ask at once the second sees the message of the first; a commit of ours that
+        # is still under way is waited for.
         original = OutboxMessage.objects.filter(pk=message_id, state=State.SENT).select_for_update().first()
         if original is None:
             raise Refusal(NOT_SENT)
+        if ours := Resend.objects.filter(pk__in=made).first():
+            return ours.message_id
         family = _families([original.pk])[original.pk]
         if family.under_way:
             raise Refusal(UNDER_WAY)
@@ -178,6 +193,7 @@ def resend(message_id: uuid.UUID, operator: Operator, reason: str, address: str 
             detail={"message": str(again.message_id), "readdressed": again.readdressed},
             subject_type="outbox.outboxmessage", subject_ids=[original.pk, again.message_id],
         )  # fmt: skip
+        made.append(again.message_id)
     return again.message_id
 
 
@@ -199,15 +215,19 @@ def why_not_resent(messages: Sequence[OutboxMessage], now: datetime) -> dict[uui
 def resend_these(messages: Sequence[OutboxMessage], batch: int, now: datetime) -> dict[uuid.UUID, Effect]:
     """Promise once more what each of these says, in the caller's transaction, which has locked them and asked why not.
 
-    One that somebody else sends again at this moment is not in the answer.
+    One that somebody else sends again at this moment is not in the answer. The rows of its family are not locked: what
+    names its key is read here, and so whoever is not the first finds the key, or that it may not be sent now.
     """
     families = _families([message.pk for message in messages])
     effects: dict[uuid.UUID, Effect] = {}
     with published_together():
         for message in sorted(messages, key=lambda message: message.pk):
+            family = families[message.pk]
+            if _why_not_now(message, family, now):
+                continue
             try:
                 payload = msgspec.json.decode(message.payload)
-                again = _publish_again(message, payload, families[message.pk], now, batch=batch)
+                again = _publish_again(message, payload, family, now, batch=batch)
             except Refusal:
                 continue
             effects[message.pk] = Effect("waiting", SAID_AGAIN, successor=again.message_id)

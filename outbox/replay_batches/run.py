@@ -64,6 +64,10 @@ def _transact(batch_id: int, token: uuid.UUID, items: Sequence[ReplayItem]) -> i
     with transaction.atomic():
         batch = _held(batch_id, token)
         now = database_now()
+        # Read before the lock: a commit of ours whose answer was lost may have acted on them since.
+        items = list(ReplayItem.objects.filter(pk__in=[item.pk for item in items], state="eligible").oldest_first())
+        if not items:
+            return 0
         subject = subject_of(batch.verb)
         rows = subject.locked([item.letter for item in items])
         why = dict.fromkeys((item.letter for item in items), subject.gone) | dict.fromkeys(rows, "")
