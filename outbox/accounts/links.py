@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from django.conf import settings
 from django.contrib.auth.forms import SetPasswordForm
@@ -19,8 +20,11 @@ from django.utils.module_loading import import_string
 from config.admin import humanize
 from config.admin.levers import Operator, operator_of
 from outbox.audit_log.actions import record
+from outbox.audit_log.models import OperatorAction
 
 NO_ADDRESS = "the account has no e-mail address"
+OVERTAKEN = "a newer link was made, or the account was changed, before it could leave"
+ACCOUNT = "auth.user"  # what the actions are about
 TEXT = """Hello {name},
 
 {by} has made an account for you at {host}.
@@ -32,31 +36,44 @@ Your user name is {username}. The link works once, for {days}. If it is over, as
 """
 
 
-def make_link(request: HttpRequest, user: User) -> str:
+class Link(NamedTuple):
+    """Where somebody sets a password, and the operator action of whoever made it."""
+
+    address: str
+    action: int
+
+
+def make_link(request: HttpRequest, user: User) -> Link:
     """An address that lets whoever has it set the password of `user`; a deed, because it opens the account.
 
     It ends after PASSWORD_RESET_TIMEOUT, with the first password set, and with the next login.
     """
     operator = operator_of(request.user)
-    record(operator, "make_password_link", f"User {user}", reason="", subject_type="auth.user", subject_id=user.pk)
+    made = record(operator, "make_password_link", f"User {user}", reason="", subject_type=ACCOUNT, subject_id=user.pk)
     parts = [urlsafe_base64_encode(force_bytes(user.pk)), default_token_generator.make_token(user)]
-    return request.build_absolute_uri(reverse("admin:auth_user_welcome", args=parts))
+    return Link(request.build_absolute_uri(reverse("admin:auth_user_welcome", args=parts)), made.pk)
 
 
-def send_link(request: HttpRequest, user: User, link: str) -> str:
-    """Send it now, through what `ACCOUNT_MAIL` names, and never store it; why it was not sent, or empty."""
+def send_link(request: HttpRequest, user: User, link: Link) -> str:
+    """Send it now, through what `ACCOUNT_MAIL` names, and never store it; why it was not sent, or empty.
+
+    A process that was frozen since the link was made sends nothing that somebody has made good in the meantime.
+    """
     if not user.email:
         return NO_ADDRESS
     text = TEXT.format(
         name=user.get_full_name() or user.get_username(),
         by=operator_of(request.user).name,
         host=request.get_host(),
-        link=link,
+        link=link.address,
         username=user.get_username(),
         days=lifetime(),
     )
     subject = f"Your account at {request.get_host()}"
-    fault: str = import_string(settings.ACCOUNT_MAIL)(user.email, subject, text)
+    send = import_string(settings.ACCOUNT_MAIL)
+    if OperatorAction.objects.about(ACCOUNT, user.pk, most=1).filter(pk__gt=link.action).exists():
+        return OVERTAKEN
+    fault: str = send(user.email, subject, text)
     return fault
 
 
@@ -89,6 +106,6 @@ class Welcome(PasswordResetConfirmView):
         with transaction.atomic():
             record(
                 person, "set_password", f"User {form.user}",
-                reason="", subject_type="auth.user", subject_id=form.user.pk,
+                reason="", subject_type=ACCOUNT, subject_id=form.user.pk,
             )  # fmt: skip
             return super().form_valid(form)

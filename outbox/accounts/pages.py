@@ -276,7 +276,7 @@ class RecordedUserAdmin(RecordedAdmin, UserAdmin):
             "title": f"A link for {person.get_full_name() or person.get_username()}",
             "opts": self.opts,
             "row": person,
-            "link": link,
+            "link": link.address,
             "why_not": send_link(request, person, link),
             "lifetime": lifetime(),
             "may_do": all_that(person),
