@@ -66,9 +66,12 @@ def split_bunch(customer_id: str, ids: Sequence[str], body: Mapping[str, Any], n
     return records
 
 
-def send_bunch(records: Sequence[Outgoing]) -> None:
-    """Produce all; raises Problem when one was not acknowledged: some may be there, none is said to be."""
-    missing = sum(not isinstance(outcome, Sent) for outcome in producer().send_all(records))
+def send_bunch(records: Sequence[Outgoing], until: float) -> None:
+    """Produce all; raises Problem when one was not acknowledged: some may be there, none is said to be.
+
+    Nothing is begun after `until` (monotonic).
+    """
+    missing = sum(not isinstance(outcome, Sent) for outcome in producer().send_all(records, until))
     if missing:
         raise Problem("unavailable", f"{missing} of {len(records)} were not acknowledged by Kafka.", retry_after=2)
 
@@ -156,8 +159,8 @@ def send_notifications(request: SenderRequest, body: NewBunch, key: Key) -> Http
     # Before the key is claimed: between claim and deed nothing waits for the database.
     forecast = expected(caller.customer_id, len(ids), now, body.ttl_seconds)
 
-    def deed() -> Answer:
-        send_bunch(records)
+    def deed(until: float) -> Answer:
+        send_bunch(records, until)
         return Answer(202, as_json({"ids": ids, **forecast}))
 
     scope = f"{caller.pk} POST {request.path_info}"

@@ -8,6 +8,7 @@ until the culprit is known.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -61,6 +62,7 @@ class Failed:
 
 
 SendResult = Sent | Refused | Failed
+TOO_LATE = Failed("it was not sent: the process was held up for longer than it may take")
 
 
 class Producer:
@@ -72,12 +74,17 @@ class Producer:
         self._client: client.kafka.KafkaProducer | None = None
         self._lock = threading.Lock()
 
-    def send_all(self, messages: Sequence[Outgoing]) -> list[SendResult]:
-        """One outcome per message, in their order. Raises nothing the broker can cause."""
+    def send_all(self, messages: Sequence[Outgoing], until: float = math.inf) -> list[SendResult]:
+        """One outcome per message, in their order. Raises nothing the broker can cause.
+
+        What the client does not have by `until` (monotonic), or after `patience`, fails: whoever was frozen on the way
+        here has lost by now what allowed it to send.
+        """
         with self._lock:
-            outcomes = zip(messages, self._send(messages), strict=True)
+            outcomes = zip(messages, self._send(messages, until), strict=True)
             return [
-                self._send_alone(message) if isinstance(outcome, _Fatal) else outcome for message, outcome in outcomes
+                self._send_alone(message, until) if isinstance(outcome, _Fatal) else outcome
+                for message, outcome in outcomes
             ]
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
@@ -90,13 +97,14 @@ class Producer:
         with self._lock:
             self._discard()
 
-    def _send_alone(self, message: Outgoing) -> SendResult:
-        (outcome,) = self._send([message])
+    def _send_alone(self, message: Outgoing, until: float) -> SendResult:
+        (outcome,) = self._send([message], until)
         return Refused(outcome.error) if isinstance(outcome, _Fatal) else outcome
 
-    def _send(self, messages: Sequence[Outgoing]) -> list[SendResult | _Fatal]:
+    def _send(self, messages: Sequence[Outgoing], until: float) -> list[SendResult | _Fatal]:
         absent: dict[str, Failed] = {}  # topics whose partitions nobody knew: each is waited for once
-        started = [absent.get(message.topic) or self._start(message, absent) for message in messages]
+        until = min(until, time.monotonic() + self.patience)
+        started = [absent.get(message.topic) or self._start(message, absent, until) for message in messages]
         deadline = time.monotonic() + self.patience
         self._push()
         outcomes = [self._result_of(future, deadline) if hasattr(future, "is_done") else future for future in started]
@@ -112,13 +120,17 @@ class Producer:
             with suppress(client.KafkaError):  # every message has a verdict of its own
                 self._client.flush(timeout=self.patience)
 
-    def _start(self, message: Outgoing, absent: dict[str, Failed]) -> SendResult | _Fatal | FutureRecordMetadata:
+    def _start(
+        self, message: Outgoing, absent: dict[str, Failed], until: float
+    ) -> SendResult | _Fatal | FutureRecordMetadata:
         if message.size > client.MAX_REQUEST_BYTES:
             return Refused(f"{message.size} bytes, the broker takes {client.MAX_REQUEST_BYTES}")
         try:
             if self._client is None:
                 self._client = client.new_producer(**self.overrides)
             key, headers = message.key.encode(), list(message.headers)
+            if time.monotonic() > until:
+                return TOO_LATE
             return producer_internals.send_record(self._client, message.topic, None, key, message.value, headers)
         except client.KafkaTimeoutError as error:
             why = Failed(f"{message.topic}: {error} (is the broker up, and has create_topics made the topic?)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -116,8 +117,11 @@ class KeyClaim:
     since: datetime
 
 
-def once_outside(asked: Asked, deed: Callable[[], Answer]) -> Answer:
+def once_outside(asked: Asked, deed: Callable[[float], Answer]) -> Answer:
     """Do the deed once, or repeat its answer. `deed` runs outside any transaction; a Problem it raises is forgotten.
+
+    It gets the time (monotonic) until which it may begin what cannot be taken back: whoever is frozen for longer behind
+    the last look at its claim may not be the only one any more.
 
     Raises Problem: `in_progress` while another request does it, `key_reused` for another body.
     """
@@ -125,9 +129,9 @@ def once_outside(asked: Asked, deed: Callable[[], Answer]) -> Answer:
     claim = _stand(lambda: _claim(asked, token))
     if isinstance(claim, Answer):
         return claim
-    claimed = _stand(lambda: _renewed(claim))
+    claimed, until = _stand(lambda: _renewed(claim))
     try:
-        answer = deed()
+        answer = deed(until)
     except BaseException:
         # The row stays: what was done of the deed may not be done with another body. The same may go on at once.
         _stand(lambda: _in_progress(claimed).update(created_at=claimed.since - TAKEN_OVER_AFTER))
@@ -152,15 +156,19 @@ def _claim(asked: Asked, token: int) -> KeyClaim | Answer:
     return KeyClaim(row.pk, token, now)
 
 
-def _renewed(claim: KeyClaim) -> KeyClaim:
-    """The claim, still ours and no older than a part of its minute: who wrote it may have waited, or slept, since."""
+def _renewed(claim: KeyClaim) -> tuple[KeyClaim, float]:
+    """The claim, still ours and no older than a part of its minute: who wrote it may have waited, or slept, since.
+
+    With the time (monotonic, and of before the look) until which a deed may begin: as long as that part once more.
+    """
     while True:
+        looked_at = time.monotonic()
         ours = IdempotencyKey.objects.filter(pk=claim.row_id, status_code=None, token=claim.token).first()
         if ours is None:
             raise _elsewhere()
         claim, now = KeyClaim(ours.pk, ours.token, ours.created_at), database_now()
         if now <= claim.since + YOUNG:
-            return claim
+            return claim, looked_at + YOUNG.total_seconds()
         _in_progress(claim).update(created_at=now)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -32,7 +33,7 @@ def topic(broker, settings):  # noqa: F811
 @pytest.mark.django_db
 def test_every_notification_arrives_under_its_customer(topic):
     ids = api.ids_of(1, "key", 3)
-    api.send_bunch(api.split_bunch("acme", ids, BODY, database_now()))
+    api.send_bunch(api.split_bunch("acme", ids, BODY, database_now()), math.inf)
     with Reader(topic) as reader:
         records = [record for records in reader.batches() for record in records]
     assert {record.partition for record in records} == {records[0].partition}

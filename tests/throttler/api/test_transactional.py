@@ -32,7 +32,7 @@ class Topic:
     def __init__(self):
         self.records, self.broken, self.before = [], False, lambda: None
 
-    def send_all(self, records):
+    def send_all(self, records, until):
         self.before()
         self.records += records
         return [Failed("away") if self.broken and index else Sent(0, 0) for index, _ in enumerate(records)]
