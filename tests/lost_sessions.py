@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 LISTED = {
     "postgresql": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' "
     "AND pid <> pg_backend_pid()",
     "mysql": "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()",
 }
+OWN = {"postgresql": "SELECT pg_backend_pid()", "mysql": "SELECT CONNECTION_ID()"}
 ENDING = {"postgresql": "SELECT pg_terminate_backend(%s, 5000)", "mysql": "KILL %s"}
 
 
@@ -33,6 +35,16 @@ def end_sessions(numbers: list[int] | None = None) -> list[int]:
         for number in ended:
             _end(cursor, number)
     return ended
+
+
+def end_own(session: BaseDatabaseWrapper) -> None:
+    """End the session of this very connection."""
+    if session.vendor == "sqlite":
+        session.connection.close()
+        return
+    with session.cursor() as cursor:
+        cursor.execute(OWN[session.vendor])
+        end_sessions([cursor.fetchone()[0]])
 
 
 def _end(cursor: Any, number: int) -> None:
@@ -61,3 +73,26 @@ def lost_answer(*, committed: bool) -> Iterator[None]:
         yield
     finally:
         assert "commit" not in vars(session), "nothing was committed"
+
+
+@contextmanager
+def lost_statement(table: str, *, done: bool) -> Iterator[None]:
+    """This thread's session ends at its next INSERT into a table, behind it or before it: a statement that is its own transaction."""
+    session = connections[DEFAULT_DB_ALIAS]
+    inserts = f"INSERT INTO {session.ops.quote_name(table)}"
+    cuts = 0
+
+    def cut(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        nonlocal cuts
+        if cuts or not sql.startswith(inserts):
+            return execute(sql, params, many, context)
+        cuts = 1
+        assert not session.in_atomic_block
+        if done:
+            execute(sql, params, many, context)
+        end_own(session)
+        raise OperationalError("the connection was closed, and nothing said what became of the statement")
+
+    with session.execute_wrapper(cut):
+        yield
+    assert cuts, "nothing was inserted"

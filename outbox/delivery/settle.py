@@ -11,11 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
+from itertools import count
 from typing import TypeVar
 
-from django.db import transaction
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from config.database.clock import database_now
+from config.database.dialects.base import Dialect, Insertion
+from config.database.dialects.vendors import dialect_for
 from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import in_ascii, uuid7
@@ -68,7 +72,41 @@ def open_attempts(
     messages are left out. After a commit whose answer was lost the second run finds the attempts of the first.
     """
     claim.attempts.update(zip([message.id for message in messages], new_ids(len(messages)), strict=True))
-    return until_it_stands(lambda: _open_for_held(claim, messages, now), "outbox-attempts", while_leased(claim, stop))
+    runs = count()
+
+    def unit() -> dict[uuid.UUID, str]:
+        if next(runs) == 0 and len(messages) == 1 and _opened_alone(claim, messages[0].id, now):
+            return {messages[0].id: claim.attempts[messages[0].id]}
+        return _open_for_held(claim, messages, now)
+
+    return until_it_stands(unit, "outbox-attempts", while_leased(claim, stop))
+
+
+def _opened_alone(claim: Claim, message_id: uuid.UUID, now: datetime) -> bool:
+    """Look, lock and open in one statement: a transaction of four would be a quarter of all that a mail costs."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    dialect = dialect_for(connection)
+    attempt = {"attempt": uuid.UUID(claim.attempts[message_id]), "now": now, "path": claim.path, "worker": WORKER}
+    held = {"id": message_id, "lease_token": claim.token, "state": "processing"}
+    with connection.cursor() as cursor:
+        cursor.execute(_open_alone(dialect), dialect.adapted(connection, {**attempt, **held}))
+        return bool(cursor.rowcount)
+
+
+@cache
+def _open_alone(dialect: Dialect) -> str:
+    given = {
+        "id": ("attempt", "uuid"),
+        "started_at": ("now", "timestamp"),
+        "path": ("path", "text"),
+        "worker": ("worker", "text"),
+    }
+    values = {column: dialect.cast(f"%({name})s", kind) for column, (name, kind) in given.items()}
+    values |= dict.fromkeys(["outcome", "error", "receipt"], "''")
+    of_message = {"message_id": "id", "number": "attempts", "channel": "channel", "lease_token": "lease_token"}
+    values |= {column: dialect.quoted(name) for column, name in of_message.items()}
+    row = Insertion(DeliveryAttempt._meta.db_table, values)
+    return dialect.insert_locking(row, OutboxMessage._meta.db_table, ["id", "lease_token", "state"])
 
 
 def _open_for_held(claim: Claim, messages: Sequence[Message], now: datetime) -> dict[uuid.UUID, str]:

@@ -88,6 +88,7 @@ class Dialect:
     returns_rows = True  # INSERT … RETURNING exists
     returns_only_changed = True  # … and leaves out rows the guard refused
     casts: Mapping[str, str] = {}
+    locking = " FOR UPDATE"  # behind a SELECT
     inserted = ""  # a FROM item and condition: one row if the statement before inserted one
 
     def quoted(self, name: str) -> str:
@@ -172,6 +173,12 @@ class Dialect:
 
     def if_known(self, unique: Sequence[str], token: str) -> str:
         return f"ON CONFLICT ({self.listed(unique)}) DO NOTHING"
+
+    def insert_locking(self, row: Insertion, source: str, key: Sequence[str]) -> str:
+        """A statement that inserts `row`, whose values may be columns of a row of the table `source` with this key: named
+        parameters. That row is locked; where there is none, nothing is inserted."""
+        where = " AND ".join(f"{self.quoted(name)} = %({name})s" for name in key)
+        return self._insert(row, f"SELECT {{}} FROM {self.quoted(source)} WHERE {where}{self.locking}")
 
     def _insert(self, row: Insertion, form: str) -> str:
         columns, values = self.listed(list(row.values)), ", ".join(row.values.values())

@@ -162,6 +162,7 @@ class SQLite(Dialect):
     """JSON rows through json_each."""
 
     name = "sqlite"
+    locking = ""  # whoever writes has locked all
     inserted = "(SELECT 1) WHERE changes() = 1"
 
     def source(self, columns: Sequence[Column], alias: str) -> str:

@@ -19,7 +19,7 @@ from outbox.delivery.overdue import rescue
 from outbox.models import DeliveryAttempt, OutboxMessage
 from outbox.verify import checks
 from tests.crash.wire import wait_for
-from tests.lost_sessions import lost_answer
+from tests.lost_sessions import lost_answer, lost_statement
 from tests.outbox.scripted import PERMANENT, Scripted, message, promise
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -133,7 +133,10 @@ def somebody_waits() -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def test_a_lock_that_outlasts_the_lease_is_no_reason_to_send(install):
+@pytest.mark.parametrize("rescued", [False, True])
+def test_a_lock_that_outlasts_the_lease_is_no_reason_to_send(install, rescued):
+    if rescued and connection.vendor == "sqlite":
+        pytest.skip("whoever has a lock has them all")
     memory = install(Scripted())
     pk = promise()
     found = claim(memory, "poll", 10)
@@ -153,12 +156,12 @@ def test_a_lock_that_outlasts_the_lease_is_no_reason_to_send(install):
     with attempts_locked(entered) as somebody_waits_for_it:
         worker.start()
         wait_for(somebody_waits_for_it, PATIENCE, "the worker to wait for the lock")
-        if connection.vendor != "sqlite":
-            assert rescue(database_now()) == 0  # it is locked by the one that waits
+        if rescued:
+            assert rescue(database_now()) == 1
     worker.join(PATIENCE)
     assert not worker.is_alive()
     assert memory.accepted == []
-    assert (message(pk).state, message(pk).attempts, outcomes()) == ("pending", 0, ["released"])
+    assert (message(pk).state, message(pk).attempts, outcomes()) == ("pending", 0, [] if rescued else ["released"])
     assert deliver(claim(memory, "poll", 10), memory, NEVER) == 1
     assert (memory.accepted, verified()) == ([pk], True)
 
@@ -180,13 +183,21 @@ def test_a_session_that_ends_at_the_claims_commit_strands_nothing(install, commi
 
 
 @both
-def test_a_session_that_ends_at_the_attempts_is_no_attempt(install, committed):
-    memory = install(Scripted())
-    pk = promise()
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_session_that_ends_at_the_attempts_is_no_attempt(install, committed, number):
+    """One is opened by a statement alone, several in a transaction."""
+    memory = install(Scripted(window=number))
+    ids = [promise(f"order:{turn}") for turn in range(number)]
     found = claim(memory, "poll", 10)
-    with lost_answer(committed=committed):
-        assert deliver(found, memory, NEVER) == 1
-    assert (memory.accepted, outcomes(), message(pk).times_uncertain, verified()) == ([pk], ["sent"], 0, True)
+    cut = (
+        lost_statement(DeliveryAttempt._meta.db_table, done=committed)
+        if number == 1
+        else lost_answer(committed=committed)
+    )
+    with cut:
+        assert deliver(found, memory, NEVER) == number
+    assert (sorted(memory.accepted), outcomes(), verified()) == (ids, ["sent"] * number, True)
+    assert {message(pk).times_uncertain for pk in ids} == {0}
 
 
 @both
