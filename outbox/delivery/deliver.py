@@ -108,9 +108,9 @@ class DeliveryRun:
         if handler.opens_attempts:
             opened = open_attempts(claim, chunk, started, self.stop)
             chunk = self._without_lost(chunk, opened)
-            # It may have taken long. What is not tried after all is released, and its attempt with it.
-            if not chunk or self._must_stop():
-                return
+        # It may have taken long. What is not tried after all is released, and its attempt with it.
+        if not chunk or self._must_stop():
+            return
         self.tried += chunk
         before = time.perf_counter()
         with awaited_at_the_end(handler.timeout) if opened else nullcontext():
