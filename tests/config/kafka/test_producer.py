@@ -1,11 +1,14 @@
 """The producer: one verdict per message, and a client that survives what kills it."""
 
+import math
 import threading
+import time
 from contextlib import closing
 
 import pytest
 
 from config.kafka import Failed, Outgoing, Producer, Refused, Sent, client
+from config.kafka.producer import TOO_LATE
 from config.kafka.reader import Reader
 from tests.crash.wire import wait_for
 
@@ -158,3 +161,13 @@ def test_a_missing_topic_names_itself_and_the_remedy(producer, broker):
     assert isinstance(outcome, Failed)
     assert "no-such-topic" in outcome.error
     assert "create_topics" in outcome.error
+
+
+@pytest.mark.parametrize("patience", [15, -1])
+def test_what_is_held_up_for_too_long_is_not_sent(broker, make_topic, patience):
+    """Whoever was frozen on the way here has lost what allowed it to send."""
+    topic = make_topic("t")
+    until = math.inf if patience < 0 else time.monotonic() - 1
+    with closing(Producer(patience=patience)) as late:
+        assert late.send_all([message(topic, b"a")], until) == [TOO_LATE]
+    assert values(topic) == []
