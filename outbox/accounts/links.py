@@ -36,14 +36,14 @@ Your user name is {username}. The link works once, for {days}. If it is over, as
 """
 
 
-class Link(NamedTuple):
+class PasswordLink(NamedTuple):
     """Where somebody sets a password, and the operator action of whoever made it."""
 
     address: str
     action: int
 
 
-def make_link(request: HttpRequest, user: User) -> Link:
+def make_link(request: HttpRequest, user: User) -> PasswordLink:
     """An address that lets whoever has it set the password of `user`; a deed, because it opens the account.
 
     It ends after PASSWORD_RESET_TIMEOUT, with the first password set, and with the next login.
@@ -51,10 +51,10 @@ def make_link(request: HttpRequest, user: User) -> Link:
     operator = operator_of(request.user)
     made = record(operator, "make_password_link", f"User {user}", reason="", subject_type=ACCOUNT, subject_id=user.pk)
     parts = [urlsafe_base64_encode(force_bytes(user.pk)), default_token_generator.make_token(user)]
-    return Link(request.build_absolute_uri(reverse("admin:auth_user_welcome", args=parts)), made.pk)
+    return PasswordLink(request.build_absolute_uri(reverse("admin:auth_user_welcome", args=parts)), made.pk)
 
 
-def send_link(request: HttpRequest, user: User, link: Link) -> str:
+def send_link(request: HttpRequest, user: User, link: PasswordLink) -> str:
     """Send it now, through what `ACCOUNT_MAIL` names, and never store it; why it was not sent, or empty.
 
     A process that was frozen since the link was made sends nothing that somebody has made good in the meantime.

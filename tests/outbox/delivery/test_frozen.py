@@ -76,11 +76,11 @@ def frozen_batch(memory: Scripted, at: Point | None) -> list[Point]:
     others_finish(memory)
     left = [pk for pk in memory.accepted if pk in (first, *newer)]
     assert list(dict.fromkeys(left)) == [first, *newer], at
-    lines = [linecache.getline(*point[:2]) for point in passed]
-    tried = next(place for place, line in enumerate(lines) if "self.tried += chunk" in line) if len(left) > 1 else 0
-    last_look = max((place for place, line in enumerate(lines[:tried]) if "self.taken_at + " in line), default=0)
-    if at and passed.index(at) <= last_look:
-        assert left in ([first], [first, newer[0]]), at
+    if left.count(first) > 1:
+        lines = [linecache.getline(*point[:2]) for point in passed]
+        tried = next(place for place, line in enumerate(lines) if "self.tried += chunk" in line)
+        last_look = max(place for place, line in enumerate(lines[:tried]) if "self.taken_at + " in line)
+        assert passed.index(at) > last_look, at
     return passed
 
 
@@ -88,7 +88,7 @@ def frozen_batch(memory: Scripted, at: Point | None) -> list[Point]:
 def test_frozen_at_any_line_a_batch_repeats_what_left_and_overtakes_nothing(install):
     """Behind the last look at its lease it may say the first once more, under its id, which rises in an aggregate."""
     memory = install(Scripted(acknowledges="batch"))
-    for point in frozen_batch(memory, None):
+    for point in (point for point in frozen_batch(memory, None) if point[2] == 1):
         frozen_batch(memory, point)
     assert memory.repeats
     assert [check for check in checks() if not check.ok] == []

@@ -97,6 +97,20 @@ def test_the_lost_are_left_out_and_hold_up_their_aggregate_alone(install):
     assert [message(pk).attempts for pk in (first, second)] == [0, 0]
 
 
+def test_a_batch_whose_lease_ends_while_it_is_screened_is_not_sent(install):
+    """It opens no attempt that would look once more, and would leave behind newer ones of its aggregates."""
+    memory = install(Scripted(acknowledges="batch"))
+    pk = promise()
+    found = claim(memory, "poll", 10)
+
+    def outlast() -> None:
+        found.taken_at -= settings.OUTBOX_LEASE_SECONDS
+
+    frozen_behind_the_look(memory, outlast)
+    assert deliver(found, memory, NEVER) == 0
+    assert (memory.accepted, message(pk).state, message(pk).attempts) == ([], "pending", 0)
+
+
 def test_what_is_frozen_behind_its_attempt_is_marked(install):
     """The call may have been made: whoever comes next cannot know, and says so."""
     memory = install(Scripted())
