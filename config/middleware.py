@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from django.contrib.sessions.exceptions import SessionInterrupted
 from django.contrib.sessions.middleware import SessionMiddleware
+from django.core.signals import request_finished
 from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError
+from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
@@ -64,10 +66,10 @@ class ContentSecurityPolicy:
         return response
 
 
-class RequestLog:
-    """Binds a correlation id, the caller's when it has a plausible one, and logs the request when it is done.
+class Correlation:
+    """Binds a correlation id to the lines of a request, the caller's when it has a plausible one, and gives it back.
 
-    The query string stays out of the log: search keys can be somebody's address.
+    The first of ours: a request that another one refuses has its own id, not that of the request before in this thread.
     """
 
     def __init__(self, get_response: Answer) -> None:
@@ -77,9 +79,26 @@ class RequestLog:
         given = request.headers.get(CORRELATION, "")
         correlation_id = given if PLAUSIBLE.fullmatch(given) else str(uuid.uuid4())
         begin(correlation_id=correlation_id)
-        started = time.perf_counter()
         response = self.get_response(request)
         response.headers[CORRELATION] = correlation_id
+        return response
+
+
+@receiver(request_finished)
+def _end(**given: object) -> None:
+    """What a server says in this thread before its next request, of one that it cannot read, is of none."""
+    begin()
+
+
+class RequestLog:
+    """Logs a request when it is done. The query string stays out of the log: search keys can be somebody's address."""
+
+    def __init__(self, get_response: Answer) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        started = time.perf_counter()
+        response = self.get_response(request)
         if request.path not in PROBES:
             self._log(request, response, time.perf_counter() - started)
         return response

@@ -1,8 +1,11 @@
 """Health, readiness, metrics, the policy and the correlation id of every answer."""
 
+import json
+import logging
 import re
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
 from django.db import OperationalError, ProgrammingError, connection
@@ -13,6 +16,7 @@ from config.database import transactions
 from config.database.clock import database_now
 from config.middleware import POLICY, Sessions
 from config.probes import endpoints
+from config.telemetry.logs import LineHandler, as_json
 from outbox.bookkeeping.models import Watermark
 from tests.config.admin.conftest import _long_runway, _plain_http, boss  # noqa: F401 (fixtures)
 from tests.conftest import order
@@ -137,6 +141,24 @@ def test_a_correlation_id_comes_back(client):
     assert client.get("/healthz", headers={"X-Correlation-ID": "trace-0001"})["X-Correlation-ID"] == "trace-0001"
     made_up = client.get("/healthz", headers={"X-Correlation-ID": "no spaces, please"})["X-Correlation-ID"]
     assert re.fullmatch("[0-9a-f-]{36}", made_up)
+
+
+def test_no_line_has_the_id_of_the_request_before_in_its_thread(client, settings):
+    """One that is refused for its host, and what the server says when it cannot read the next one."""
+    settings.SECURE_SSL_REDIRECT = True
+    handler = LineHandler(as_json)
+    handler.setStream(StringIO())
+    logging.getLogger().addHandler(handler)
+    try:
+        client.get("/healthz", headers={"X-Correlation-ID": "the-first"})
+        refused = client.get("/admin/", headers={"X-Correlation-ID": "the-second", "Host": "elsewhere.example"})
+        logging.getLogger("gunicorn.error").warning("Invalid HTTP request line")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert (refused.status_code, refused["X-Correlation-ID"]) == (400, "the-second")
+    said = [json.loads(line) for line in handler.stream.getvalue().splitlines()]
+    told = {line["logger"]: line.get("correlation_id") for line in said}
+    assert (told["django.security.DisallowedHost"], told["gunicorn.error"]) == ("the-second", None)
 
 
 def test_the_log_has_the_path_and_not_the_search_key(boss, caplog):  # noqa: F811 (the fixture)
