@@ -117,6 +117,9 @@ class StreamLetters(Letters[DeadLetter]):
         self.readable, self.locked = stream.readable, stream.locked
         self.patience = max(Letters.patience, 2 * stream.cap)
 
+    def order_in(self, key: str, step: str, topic: str) -> str:
+        return "" if step == flush.PUBLISH else key  # of a refused batch its own lines name the orders
+
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
         late, refused, others = _by_step(letters)
         return {**supplement.foresee(self.stream, late), **flush.judge(refused), **orders.judge(self.stream, others)}

@@ -89,6 +89,13 @@ class Letters(Generic[Letter]):
     def __init__(self, source: str) -> None:
         self.source = source
 
+    def order_in(self, key: str, step: str, topic: str) -> str:
+        """The order that a letter of this business key and step is about, for the log; empty for what is none.
+
+        `topic` is empty where only an item of a replay batch is known.
+        """
+        return ""
+
     def judge(self, letters: Sequence[Letter], now: datetime) -> Mapping[UUID, Judgement]:
         """What `take_back` would do with each; nothing is written."""
         raise NotImplementedError(f"{type(self).__name__} judges no letters")

@@ -12,7 +12,7 @@ from django.db.models import Count, Max, Q
 
 from config.admin import humanize
 from config.database.clock import database_now
-from config.flows import Check, Flow, Picture, Reading, Worker
+from config.flows import Check, Flow, Picture, Reading, Worker, order_in
 from config.redelivery import Effect, Judgement, Letters, PayloadForm
 from config.telemetry.redaction import masked_error
 from outbox import verify
@@ -100,6 +100,9 @@ class OutboxLetters(Letters[DeadLetter]):
     named = NAMED
     locked = LOCKED
     in_line = True
+
+    def order_in(self, key: str, step: str, topic: str) -> str:
+        return order_in(key)
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
         hints, messages = _hints_and_messages(letters)

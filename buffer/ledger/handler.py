@@ -116,7 +116,9 @@ class Track(LetterHandler, Replayable):
         outcomes: Counter[str] = Counter()
         for (_place, outcome), number in applied.outcomes.items():
             outcomes[outcome] += number
-        moved = RowIds([tracked.movements for tracked in applied.effective], reference_id="reference_id")
+        moved = RowIds(
+            [tracked.movements for tracked in applied.effective], reference_id="reference_id", order_id="order_id"
+        )
         log_committed("effects_applied", records=records, outcomes=dict(outcomes), ids=moved)
 
     def _track(self, batch: RecordBatch, applied: Applied, now: datetime) -> None:

@@ -12,7 +12,7 @@ from buffer.ledger.batch import APPLIED, Prepared, Verdict
 from buffer.ledger.handler import Track
 from buffer.ledger.models import InventoryItem, InventoryLocation
 from buffer.ledger.statements import read_known
-from buffer.ledger.topics import LOCKED, READABLE, Merchant, Movements, Variant
+from buffer.ledger.topics import LOCKED, READABLE, Merchant, Movements, Variant, sources
 from config.kafka import Record, topic_name
 from config.redelivery import Effect, Judgement, Letters
 from config.telemetry.redaction import masked_error
@@ -31,6 +31,10 @@ class MovementLetters(Letters[DeadLetter]):
 
     readable = READABLE
     locked = LOCKED
+
+    def order_in(self, key: str, step: str, topic: str) -> str:
+        source = sources().get(topic)
+        return key if source and source.of_orders else ""
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
         """What would move; a letter whose record is refused before any look at the database would fail again."""

@@ -80,6 +80,7 @@ LOCKED = (
 
 # -- Effects -----------------------------------------------------------------------------------------------
 LARGEST_DELTA = 2**53 - 1
+SALE_ORDER = "SALE_ORDER"
 
 
 class Movements(NamedTuple):
@@ -96,6 +97,11 @@ class Movements(NamedTuple):
     @property
     def reference(self) -> tuple[str, str]:
         return self.reference_type, self.reference_id
+
+    @property
+    def order_id(self) -> str:
+        """Of the sale order that it is; empty for anything else."""
+        return self.reference_id if self.reference_type == SALE_ORDER else ""
 
 
 class Merchant(NamedTuple):
@@ -151,7 +157,7 @@ DONE = "DONE"
 
 def sold(message: Payment) -> Movements:
     deltas = summed([(line.stock_id, -line.quantity) for line in message.items])
-    return Movements("SALE_ORDER", message.sale_order_id, deltas)
+    return Movements(SALE_ORDER, message.sale_order_id, deltas)
 
 
 def received(message: Receipt) -> Movements:
@@ -186,6 +192,7 @@ class Source:
     gate: Gate[object]
     effect: Callable[[object], Effect]
     tombstones: bool  # records without a value are of no concern, not broken
+    of_orders: bool  # what its records are about are sale orders
 
     @classmethod
     def of(cls, name: str, path: str) -> Source:
@@ -193,7 +200,9 @@ class Source:
         effect = import_string(path)
         kind = next(iter(get_type_hints(effect).values()))
         gate = Gate.of(kind, settings.BUFFER_MAX_EVENT_BYTES)
-        return cls(name, gate, effect, type(None) in get_args(kind))
+        return cls(
+            name, gate, effect, type(None) in get_args(kind), "sale_order_id" in getattr(kind, "__struct_fields__", ())
+        )
 
 
 @cache

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
+from config.flows import order_in
 from config.gate import InvalidRecord
 from config.redelivery import Effect, Judgement, Letters, PayloadForm, Refusal
 from outbox.channels.handlers import handlers
@@ -53,6 +54,9 @@ class PromiseLetters(Letters[DeadLetter]):
     locked = LOCKED
     in_line = True
     keyed = True
+
+    def order_in(self, key: str, step: str, topic: str) -> str:
+        return order_in(key)
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
         returns, refused = returns_of(letters)

@@ -30,7 +30,7 @@ from outbox.bookkeeping.watermarks import Watermarks
 from outbox.groups import counts
 from outbox.groups.counts import Cause, Group, PlainCause
 from outbox.groups.fingerprint import template_of
-from outbox.letters.models import BurialKey, DeadLetter, order_of_key
+from outbox.letters.models import BurialKey, DeadLetter, order_of_letter
 
 # -- Buries records that failed for good: a letter per record, step and revision, counted by cause -----------
 LONGEST_ERROR = 10_000  # characters
@@ -131,7 +131,7 @@ def _bury(letters: Sequence[Letter], group: str, now: datetime, plain: bool) -> 
     counts.count_arrivals(_arrived(fresh, groups), now)
     ids = RowIds(
         written, letter_id="id", source="source", step="step", reason="reason", group="group_id", business_key="business_key",
-        order_id=order_of_key, correlation_id="correlation_id",
+        order_id=order_of_letter, correlation_id="correlation_id",
     )  # fmt: skip
     log_committed("letters_opened", "warning", letters=len(written), ids=ids)
     for letter in fresh:

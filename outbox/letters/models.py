@@ -14,7 +14,8 @@ from django.db.models.base import ModelState
 from django.db.models.functions import Length
 
 from config.fields import IdentifierField, uuid7
-from config.flows import called, order_in
+from config.flows import called, letters_of
+from config.redelivery import Refusal
 from outbox.groups.models import FailureGroup
 
 # -- Queries about dead letters ------------------------------------------------------------------------------
@@ -41,9 +42,12 @@ def fitting(sizes: Iterable[int], portions: int = 1) -> int:
     return number
 
 
-def order_of_key(row: Any) -> str:
-    """The order that a row's `business_key` is the aggregate of; empty for another key."""
-    return order_in(row.business_key)
+def order_of_letter(row: Any) -> str:
+    """The order that a letter, or an item of a replay batch, is about, as its flow says; empty for another one."""
+    try:
+        return letters_of(row.source).order_in(row.business_key, row.step, getattr(row, "topic", ""))
+    except Refusal:  # of a flow that is not there any more
+        return ""
 
 
 class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):

@@ -13,7 +13,7 @@ from config.flows import letters_of
 from config.redelivery import Effect, Letters, Refusal
 from config.telemetry.logs import RowIds, log_committed
 from outbox.groups.counts import Shift, shift, summed
-from outbox.letters.models import DeadLetter, order_of_key
+from outbox.letters.models import DeadLetter, order_of_letter
 
 # -- Changes of a letter's state -----------------------------------------------------------------------------
 # Each is one guarded UPDATE whose count is checked, then the counts of groups, sorted.
@@ -77,7 +77,7 @@ def move(letters: Sequence[DeadLetter], moves: Mapping[UUID, Move], old: str, no
         became = RowIds([moves[letter.pk] for letter in chosen], became="status")
         ids = RowIds(
             chosen, letter_id="id", source="source", group="group_id", business_key="business_key",
-            order_id=order_of_key, correlation_id="correlation_id",
+            order_id=order_of_letter, correlation_id="correlation_id",
         )  # fmt: skip
         log_committed("letters_moved", letters=len(chosen), was=str(old), ids=ids | became)
     return changed

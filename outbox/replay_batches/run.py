@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, transaction
 
 from config.database.clock import database_now
 from config.database.transactions import remedy_for
+from config.flows import order_in
 from config.processes import worker
 from config.redelivery import Effect
 from config.telemetry import metrics
@@ -23,7 +25,7 @@ from config.telemetry.activity import activity
 from config.telemetry.logs import RowIds, log, log_committed
 from config.telemetry.redaction import masked_error, said
 from outbox.audit_log.hash_chain import seal
-from outbox.letters.models import order_of_key
+from outbox.letters.models import order_of_letter
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY, look_after
 from outbox.replay_batches import items as window
 from outbox.replay_batches import lifecycle, pacing, preview
@@ -125,8 +127,13 @@ def settle_chunk(batch: ReplayBatch, outcomes: Sequence[ItemOutcome], now: datet
 
 def _ids_of_items(batch: ReplayBatch, items: Sequence[object]) -> RowIds:
     if batch.verb in OF_MESSAGES:
-        return RowIds(items, message_id="letter", aggregate="business_key", order_id=order_of_key)
-    return RowIds(items, letter_id="letter", business_key="business_key", order_id=order_of_key)
+        return RowIds(items, message_id="letter", aggregate="business_key", order_id=_order_of)
+    return RowIds(items, letter_id="letter", business_key="business_key", order_id=order_of_letter)
+
+
+def _order_of(item: Any) -> str:
+    """The order that an item of messages, by their aggregate, is about."""
+    return order_in(item.business_key)
 
 
 def _counters(batch: ReplayBatch, outcomes: Sequence[ItemOutcome]) -> dict[str, int]:
