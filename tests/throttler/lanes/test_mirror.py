@@ -133,6 +133,18 @@ def test_a_group_that_was_forgotten_begins_anew_after_a_minute():
     assert backlogs() == {"c1": 1}
 
 
+def test_a_group_that_was_forgotten_begins_anew_although_the_clock_went_back():
+    write(partition(lane(), epoch=40), NOW + timedelta(hours=1))
+    again = partition(lane(backlog=1), epoch=1, complete=True)
+    assert not write(again, NOW + timedelta(minutes=59)), "within a minute the one before may be alive"
+    assert write(again)
+    assert write(partition(epoch=1), NOW + SECOND)
+    assert backlogs() == {"c1": 1}
+    assert write(partition(lane(backlog=2), epoch=2), NOW + SECOND), (
+        "an owner that is newer goes on whatever the clock says"
+    )
+
+
 def test_after_a_restore_waits_what_the_lanes_given_say():
     """The owner before drained c1 and was killed before it could mirror that."""
     write(partition(lane("c1"), lane("c2"), epoch=2))
