@@ -98,6 +98,15 @@ class Numbers(Trends):
         due = {name: first for name, first in self.first_due.items() if name not in closed}
         return min((max(first, opened.get(name) or first) for name, first in due.items()), default=None)
 
+    def throttled_since(self, state: ChannelState) -> datetime | None:
+        """Since when a message waits for longer than an hour because the other side says so; None where none does.
+
+        One look a wait tells whether the limit has ended: shortly after its end the channel counts as told to wait.
+        """
+        due = self.first_due.get(state.name)
+        told = state.wait_until and state.wait_until > self.now - LATE
+        return due if told and due and self.now - due > THROTTLED_FOR else None
+
     @cached_property
     def processing(self) -> int:
         return OutboxMessage.objects.filter(state="processing").order_by()[:MOST].count()
@@ -152,6 +161,7 @@ class Numbers(Trends):
 # Written, found by two paths, delivered by channels; and what needs a person.
 LETTERS = ("parked", "buried", "given_up", "expired")  # counters of what became a letter
 LATE = timedelta(seconds=90)  # the poller's promise
+THROTTLED_FOR = timedelta(hours=1)  # as long as one wait for a quota; who sends too fast for a moment waits less
 LIST = "admin:outbox_outboxmessage_changelist"
 CHANNELS = "admin:outbox_channelstate_changelist"
 OPEN = ChannelState.Breaker.OPEN
@@ -227,6 +237,8 @@ def _channel(numbers: Numbers, state: ChannelState) -> Stage:
         return Stage(state.name, humanize.UNKNOWN, "", ["nobody answers"], url, tone="bad", word="No answer")
     if state.breaker == OPEN:
         return Stage(state.name, "0", "/s", ["nobody answers"], url, tone="bad", word="Breaker")
+    if state.why_closed(numbers.now):
+        return Stage(state.name, "0", "/s", ["told to wait"], url, tone="warn", word="Waits")
     return Stage(state.name, "sending", "", ["breaker closed"], url)
 
 
@@ -253,6 +265,10 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
             yield _closed_channel(numbers, state, paused=True)
         if state.breaker == OPEN:
             yield replace(_closed_channel(numbers, state, paused=False), news=not away and not state.paused)
+    for state in numbers.channels:
+        since = numbers.throttled_since(state)
+        if since and state not in troubled:
+            yield _throttled(numbers, state, since)
     if numbers.stuck:
         yield _stuck(numbers)
     if numbers.held:
@@ -284,6 +300,22 @@ def _closed_channel(numbers: Numbers, state: ChannelState, *, paused: bool) -> N
         rank=1,
         kind="channel",
         key=f"{state.name} {'paused' if paused else 'away'}",
+    )
+
+
+def _throttled(numbers: Numbers, state: ChannelState, since: datetime) -> Need:
+    return Need(
+        "soon",
+        f"{state.name} is told to wait, and its messages have waited for over an hour",
+        "The other side limits how much is sent: a quota that is used up, or a rate below what is promised here. No attempt is used up, messages can expire.",
+        reverse("admin:outbox_channelstate_change", args=[state.pk]),
+        "Show channel",
+        amount=numbers.pending,
+        unit=humanize.word(numbers.pending, "message waits", "messages wait"),
+        since=since,
+        rank=1,
+        kind="channel",
+        key=f"{state.name} told to wait",
     )
 
 

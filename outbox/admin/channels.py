@@ -93,7 +93,7 @@ class ChannelStateAdmin(ReadOnlyAdmin[ChannelState]):
             "title": f"Channel {row.name}",
             "state": state_of_channel(row, now),
             "waiting": waiting_in(row),
-            "errors": list(errors[:MOST_FOUND]) if row.failures or row.paused else [],
+            "errors": list(errors[:MOST_FOUND]) if row.failures or row.paused or row.wait_until else [],
             "facts": [
                 ("Oldest due", humanize.ago(oldest, now) if oldest else "nothing is due"),
                 ("Outages in a row", f"{row.failures:,}"),

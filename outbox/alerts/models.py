@@ -21,7 +21,7 @@ LEASE = timedelta(seconds=60)  # longer than a try may take; then it is over, ho
 KINDS = {
     "failure_group": ("Failure groups", "new, back again, or rising"),
     "worker": ("Workers", "dead, failed, silent, or hanging"),
-    "channel": ("Channels", "paused, or nobody answers there"),
+    "channel": ("Channels", "paused, told to wait for long, or nobody answers there"),
     "partition": ("Reading from Kafka", "a partition stopped, a reader that does not report, Kafka away"),
     "batch": ("Replay batches", "stopped by their rule"),
     "expiring": ("Messages about to expire", "and those that leave late"),

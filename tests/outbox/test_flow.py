@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,7 +20,7 @@ from outbox.letters.models import DeadLetter
 from outbox.messages.retention import sweep_keys
 from outbox.models import ChannelState, DeliveryAttempt, IdempotencyKey, OutboxMessage
 from outbox.workers import change_capture
-from tests.outbox.scripted import AMBIGUOUS, PERMANENT, UNREACHABLE, Scripted, message, promise
+from tests.outbox.scripted import AMBIGUOUS, PERMANENT, THROTTLED, UNREACHABLE, Scripted, message, promise
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ANN = Operator("ann")
@@ -229,6 +230,36 @@ def test_home_names_a_channel_that_does_not_send(traffic):
     (need,) = [need for need in Outbox().picture(database_now()).needs if need.title.startswith("Nobody answers")]
     assert need.urgency == "now"
     assert gauges()["spillway_breaker_open"] == 1
+
+
+def test_a_quota_that_is_used_up_is_told_after_an_hour_until_something_leaves(memory, go):
+    """It is tried once an hour, and each time the other side says to wait for another one."""
+
+    def told() -> list[str]:
+        return [need.key for need in Outbox().picture(database_now()).needs if need.kind == "channel"]
+
+    def wait_until(**ahead: float) -> None:
+        ChannelState.objects.update(wait_until=database_now() + timedelta(**ahead))
+
+    promise("order:1")
+    memory.answers = [replace(THROTTLED, retry_after=3600)] * 2
+    go(memory)
+    assert told() == []
+    OutboxMessage.objects.update(available_at=database_now() - timedelta(minutes=61))
+    wait_until(seconds=-1)
+    assert told() == ["memory told to wait"], "the moment between two waits is no end"
+    go(memory)
+    assert told() == ["memory told to wait"]
+    waited = [one for one in Outbox().gauges(database_now()) if one.gauge is metrics.OUTBOX_OLDEST_PENDING]
+    assert [one.value for one in waited if one.labels["channel"] == "memory"] == [pytest.approx(3660, abs=30)]
+    admission.pause("memory", ANN, "moving house")
+    assert told() == ["memory paused"]
+    admission.resume("memory", ANN, "moved")
+    go(memory)
+    assert (told(), OutboxMessage.objects.get().state) == ([], "sent")
+    wait_until(minutes=5)
+    promise("order:2")
+    assert told() == [], "nothing has waited for long"
 
 
 def test_home_asks_about_what_may_have_been_sent(traffic):

@@ -16,9 +16,10 @@ from outbox.alerts.models import KINDS, Matter, Notice
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState
 from outbox.groups.models import FailureGroup, GroupHour, hour_of
-from outbox.models import ProofRound
+from outbox.models import OutboxMessage, ProofRound
 from outbox.processes.models import WorkerProcess
 from outbox.replay_batches.models import ReplayBatch
+from tests.outbox.scripted import promise
 from throttler.models import Lane
 
 pytestmark = pytest.mark.django_db
@@ -63,6 +64,15 @@ def paused_channel(_patch: pytest.MonkeyPatch) -> Mend:
     reasons = {"paused": True, "pause_reason": "refused ten times", "paused_at": now, "updated_at": now}
     row, _ = ChannelState.objects.update_or_create(name="email", defaults=reasons)
     return lambda: ChannelState.objects.filter(pk=row.pk).update(paused=False)
+
+
+def throttled_channel(_patch: pytest.MonkeyPatch) -> Mend:
+    now = database_now()
+    told = {"wait_until": now + timedelta(minutes=20), "updated_at": now}
+    row, _ = ChannelState.objects.update_or_create(name="kafka", defaults=told)
+    promise(channel="kafka", payload={"topic": "downstream", "key": "k", "value": "v"})
+    OutboxMessage.objects.update(available_at=now - timedelta(minutes=61))
+    return lambda: ChannelState.objects.filter(pk=row.pk).update(wait_until=now - timedelta(minutes=2))
 
 
 def stopped_partition(_patch: pytest.MonkeyPatch) -> Mend:
@@ -112,6 +122,7 @@ STAGED = {
     "failure_group, rising": (rising_group, "Rising: "),
     "worker": (dead_worker, "relay_outbox on app-1"),
     "channel": (paused_channel, "Channel email is paused"),
+    "channel, throttled": (throttled_channel, "kafka is told to wait"),
     "partition": (stopped_partition, "transfer-requests, partition 3 is stopped"),
     "batch": (stopped_batch, "was stopped by its rule"),
     "expiring": (late_customer, "Messages of c-1 "),
