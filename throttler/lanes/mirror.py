@@ -229,7 +229,7 @@ def _take(partition: MirrorPartition, now: datetime) -> bool:
         # that was forgotten counts from 1 again. A process that was frozen while it restored stays out: the one that
         # has its name now has mirrored meanwhile.
         named = LaneOwner.objects.filter(process=OuterRef("process")).exclude(process="")
-        mine |= Q(epoch=partition.epoch) & ~Exists(named)
+        mine |= Q(~Exists(named), epoch=partition.epoch)
         # A row of the future was written before the database's clock went back: whoever lives has mirrored again since.
         mine |= Q(updated_at__lt=now - SILENT) | Q(updated_at__gt=now + SILENT)
     row = LanePartition.objects.filter(pk=partition.number)
