@@ -125,7 +125,7 @@ class Session:
 
     async def converse(self) -> None:
         await self.answer("connect", "220 sink")
-        while line := (await self.reader.readline()).decode().rstrip("\r\n"):
+        while line := (await self.reader.readline()).decode(errors="backslashreplace").rstrip("\r\n"):
             self.sink.commands.append(line)
             verb, _, rest = line.partition(" ")
             handle = getattr(self, f"do_{verb.lower()}", None)

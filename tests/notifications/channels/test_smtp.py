@@ -49,6 +49,13 @@ def test_a_mail_arrives_once_with_its_dots(channel, sink):
     assert "\r\n.\r\n..two\r\n" in kept["data"]
 
 
+def test_the_sink_answers_a_client_that_begins_with_tls(sink):
+    with socket.create_connection(("127.0.0.1", sink.port), timeout=5) as client, client.makefile("rb") as answers:
+        answers.readline()
+        client.sendall(b"\x16\x03\x01\x02\x00\xfc\n")
+        assert answers.readline() == b"502 unknown command\r\n"
+
+
 def test_a_mail_that_cannot_be_written_is_refused_for_good(channel, sink, monkeypatch):
     def fail(mail):
         raise IndexError("in the library")
