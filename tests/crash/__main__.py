@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.crash import databases, notices, outage, run
 from tests.crash.mail.flow import QUICK, Mails
+from tests.crash.replay import resends
 from tests.crash.replay.run import Replays
 from tests.crash.run import Plan
 from tests.crash.stock import run as stock_run
@@ -37,8 +38,10 @@ FLOWS = {
     "ledger": Flow(stock_run, 10_000, 100_000, 1000, "payments and transfers over {} stocks"),
     "outbox": Flow(Mails("smtp"), QUICK, 20_000, 0, "order events by SMTP"),
     "outbox-keys": Flow(Mails("keys"), QUICK, 20_000, 0, "order events to a provider that honours keys"),
+    "messages-in": Flow(Mails("smtp", promised=True), QUICK, 10_000, 0, "mails that services promise in Kafka"),
     "replay": Flow(Replays(), 1_000, 10_000, 40, "letters of each source", each=False),
     "edit": Flow(Replays(edits=True), 1_000, 10_000, 40, "letters of each source, the ledger's edited", each=False),
+    "resend": Flow(resends, 1_000, 10_000, 0, "mails that are sent again", each=False),
     "notices": Flow(notices, 16, 16, 0, "partitions that stop and run again, and two who are told"),
     "throttler": Flow(throttler_run, 20_000, 200_000, 300, "messages of {} customers"),
     "broker-away": Flow(broker_away, 6, 20, 0, "messages of a customer for each absence of the broker", killed=False),

@@ -143,9 +143,7 @@ class Run:
     def _outcome(
         self, produced: list[Produced], published: list[Published], codes: dict[str, int], drained: str, took: float
     ) -> Outcome:
-        letters = [
-            json.loads(line) for line in self.platform.manage("dead_letters", "list", "--json").stdout.splitlines()
-        ]
+        letters = letters_of(self.platform)
         verify = self.platform.manage("verify", "--json", check=False)
         findings = oracle.judge(produced, published, letters, MAX_BATCH)
         findings += [
@@ -164,6 +162,12 @@ class Run:
             "reruns": {f"{worker} {cause}": n for (worker, cause), n in sorted(self.crew.reruns.items())},
             "fences lost": self.crew.fences, "seconds": round(took, 1),
         }  # fmt: skip
+
+
+def letters_of(platform: Platform, *narrowed: str) -> list[dict[str, Any]]:
+    """Every dead letter, as the command prints it."""
+    listed = platform.manage("dead_letters", "list", "--json", *narrowed, "--reason", "a crash run")
+    return [json.loads(line) for line in listed.stdout.splitlines()]
 
 
 def killed(crew: Crew, planned: int) -> Finding:

@@ -1,4 +1,4 @@
-"""`--flow outbox`: a database of its own, with Debezium where it runs, in a process that knows Django."""
+"""`--flow outbox` and `messages-in`: a database of its own, with Debezium where it runs, in a process that knows Django."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.crash import databases
 from tests.crash.mail import run as mail_run
+from tests.crash.mail.promises import PromiseRun, topics
 from tests.crash.mail.run import TIMINGS, MailRun
 from tests.crash.platform import Platform
 from tests.crash.run import Outcome, Plan, directory
@@ -21,6 +22,7 @@ from tests.services import supervisor
 from tests.services.connect import Connect
 
 QUICK = 2_000  # events; more of them are time enough for servers that want to be asked again in a minute
+PROMISED = 10.0  # a second of each service that promises mails
 TURN = 20.0  # seconds of writing a round of kills: a listener starts, joins when its last life's session ends, and has work
 
 
@@ -29,13 +31,14 @@ class Mails:
     """A flow of the command line: where the mails go."""
 
     place: str
+    promised: bool = False  # by other services in Kafka; else by changes of orders
 
     def run(self, name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
         """In a process of its own, because Django keeps its first database."""
         big = plan.orders > QUICK
         wanted = mail_run.Plan(
             plan.orders, plan.kills, plan.seed, self.place, grey=big, rate=self._rate(big, plan),
-            relays=1 if name == "sqlite" else 2,
+            relays=1 if name == "sqlite" else 2, intakes=self.promised * (1 if name == "sqlite" else 2),
         )  # fmt: skip
         say(f"mails to: {self.place}")
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -44,6 +47,8 @@ class Mails:
     def _rate(self, big: bool, plan: Plan) -> float:
         """Events a second of each writer; 0: as fast as they can. A provider that honours keys is a slow one here:
         ahead of it, all hints would come long before it has time, and the listener be killed at nothing."""
+        if self.promised:
+            return PROMISED
         if not big:
             return plan.orders / 2 / (TURN * max(1, 2 * plan.kills - 1))
         return 20.0 if self.place == "keys" else 0.0
@@ -64,10 +69,11 @@ def _run(name: str, url: str, servers: str, plan: mail_run.Plan, logs: Path | No
 
             django.setup()
             try:
-                with capture(name, servers) as prefix:
+                with topics(platform, name, servers) if plan.intakes else capture(name, servers) as prefix:
                     platform.environment["KAFKA_TOPIC_PREFIX"] = prefix
-                    chosen = replace(plan, listeners=int(bool(prefix)))
-                    return MailRun(platform, chosen, resume, lambda text: print(f"      {text}", flush=True)).go()
+                    chosen = replace(plan, listeners=int(bool(prefix) and not plan.intakes))
+                    kind = PromiseRun if plan.intakes else MailRun
+                    return kind(platform, chosen, resume, lambda text: print(f"      {text}", flush=True)).go()
             finally:
                 connections.close_all()
 

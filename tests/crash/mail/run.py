@@ -7,14 +7,14 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.crash.killer import Kill, rounds
 from tests.crash.mail import oracle as mail_oracle
-from tests.crash.mail.oracle import Excuses
+from tests.crash.mail.oracle import Event, Excuses
 from tests.crash.mail.places import PLACES, TIMEOUT
 from tests.crash.oracle import Finding
 from tests.crash.platform import ROOT, Platform, Worker
@@ -28,14 +28,21 @@ TIMINGS = {
     "OUTBOX_BACKOFF_CAP_SECONDS": "2", "EMAIL_TIMEOUT_SECONDS": str(TIMEOUT), "KAFKA_SESSION_TIMEOUT_MS": "6000",
     "LOG_LEVEL": "WARNING", "DJANGO_SETTINGS_MODULE": "config.settings",
 }  # fmt: skip
-COMMANDS = {"relay": ["relay_outbox", "--channel", "email"], "listen": ["listen_outbox"]}
-PATHS = {"relay": "poll", "listen": "cdc"}
+COMMANDS = {
+    "relay": ["relay_outbox", "--channel", "email"], "listen": ["listen_outbox"], "intake": ["ingest_messages"],
+}  # fmt: skip
+# The counter that grows only when this worker has done something.
+DONE = {
+    "relay": ("outbox_claims_total", {"path": "poll"}),
+    "listen": ("outbox_claims_total", {"path": "cdc"}),
+    "intake": ("intake_records_total", {}),
+}
 STUCK = 120.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of what; `relays` side by side (on SQLite one), `listeners` where a connector runs."""
+    """How much of what; `relays` and `intakes` side by side (on SQLite one), `listeners` where a connector runs."""
 
     events: int
     kills: int
@@ -43,6 +50,7 @@ class Plan:
     place: str = "smtp"
     relays: int = 2
     listeners: int = 0
+    intakes: int = 0
     trouble: float = 0.02
     rate: float = 0.0  # events a second of each of the two writers; 0: as fast as they can
     grey: bool = False
@@ -63,6 +71,7 @@ class MailRun:
     recoveries: list[subprocess.Popen[bytes]] = field(default_factory=list)
     looked_at: float = 0.0
     killed_recoveries: int = 0
+    writer = "tests.crash.mail.writer"
 
     def __post_init__(self) -> None:
         plan = self.plan
@@ -70,10 +79,17 @@ class MailRun:
         self.place = PLACES[plan.place](plan.trouble, plan.seed, plan.grey)
         self.names = [f"relay-{n}" for n in range(1, plan.relays + 1)]
         self.names += [f"listen-{n}" for n in range(1, plan.listeners + 1)]
+        self.names += [f"intake-{n}" for n in range(1, plan.intakes + 1)]
 
     @property
     def url(self) -> str:
         return self.platform.environment["DATABASE_URL"]
+
+    @property
+    def accepted(self) -> list[str]:
+        """The names of the mails that were accepted, in that order."""
+        found: list[str] = self.place.accepted
+        return found
 
     def go(self) -> Outcome:
         with ExitStack() as ends:
@@ -101,7 +117,7 @@ class MailRun:
             journal = self.platform.directory / f"writer-{number}.journal"
             with (self.platform.directory / f"writer-{number}.log").open("wb") as log:
                 made.append(PythonProcess(
-                    [sys.executable, "-m", "tests.crash.mail.writer", str(journal), f"--name=w{number}x",
+                    [sys.executable, "-m", self.writer, str(journal), f"--name=w{number}x",
                      f"--events={plan.events // 2}", f"--seed={plan.seed + number}", f"--rate={plan.rate}"],
                     cwd=ROOT, env=self.platform.environment, stdout=log, stderr=subprocess.STDOUT,
                 ))  # fmt: skip
@@ -112,17 +128,15 @@ class MailRun:
         self.living[name] = self.platform.start(command, *arguments, name=name)
 
     def _done(self, name: str) -> int:
-        kind = name.partition("-")[0]
-        return int(self.living[name].count("outbox_claims_total", path=PATHS[kind]))
+        counter, labels = DONE[name.partition("-")[0]]
+        return int(self.living[name].count(counter, **labels))
 
     def _kill_all(self) -> None:
         turns = list(rounds(sorted(self.names), self.plan.kills))
         for turn, chosen in enumerate(turns):
             # Spread over the run, each somewhere in its own part of it.
             share = self.plan.events * 0.8 * (turn + self.random.random()) / len(turns)
-            wait_for(
-                lambda share=share: self._attend() or len(self.place.accepted) >= share, 1800, f"{share:.0f} mails"
-            )
+            wait_for(lambda share=share: self._attend() or self._far() >= share, 1800, f"{share:.0f} mails")
             for name in chosen:
                 wait_for(lambda name=name: self._attend() or self._done(name), 60, f"{name} to claim something")
             if turn == 1:
@@ -135,7 +149,15 @@ class MailRun:
             for name in chosen:
                 self.kills.append(Kill(name, done[name], self.living[name].end()))
                 self._start(name)
-            self.say(f"killed {done}, {len(self.place.accepted)} accepted")
+            self.say(f"killed {done}, {len(self.accepted)} accepted")
+            self._between(turn)
+
+    def _far(self) -> int:
+        """How much of the events is over."""
+        return len(self.accepted)
+
+    def _between(self, turn: int) -> None:
+        """What else happens when those that were killed run again."""
 
     def _recover(self) -> None:
         """A round of recovery beside everything else; the one before is killed if it still runs."""
@@ -163,10 +185,9 @@ class MailRun:
         progress, since, recovered = (-1, -1), time.monotonic(), time.monotonic()
         while time.monotonic() - since < STUCK:
             self._attend()
-            ((left,),) = mail_oracle.rows(self.url, mail_oracle.UNFINISHED)
-            if not left:
+            if not (left := self._left()):
                 return ""
-            now = (left, len(self.place.accepted))
+            now = (left, len(self.accepted))
             if now != progress:
                 progress, since = now, time.monotonic()
             if time.monotonic() - recovered > 10:
@@ -175,29 +196,37 @@ class MailRun:
             time.sleep(0.5)
         return f"{progress[0]} messages are unfinished, nothing moves"
 
+    def _left(self) -> int:
+        """Messages that are not finished."""
+        ((left,),) = mail_oracle.rows(self.url, mail_oracle.UNFINISHED)
+        return int(left)
+
     # -- the end --------------------------------------------------------------------------------------
     def _outcome(self, stuck: str, codes: dict[str, int], failed: Sequence[int], took: float) -> Outcome:
         for process in self.recoveries:
             process.wait(60)
-        journal = mail_oracle.journals(self.platform.directory)
-        events = mail_oracle.committed(self.url, journal, by_mail=not self.place.honours_keys)
-        accepted = self.place.accepted
-        excuses = None if self.place.honours_keys else Excuses(len(self.kills), self.place.silences)
+        events, judged = self._judge(mail_oracle.journals(self.platform.directory))
         verify = self.platform.manage("verify", "--json", check=False)
         findings = [
-            *mail_oracle.judge(events, journal, accepted, excuses),
+            *judged,
             Finding("nothing is left unfinished", f"after {took:.0f} s", [stuck] if stuck else []),
             self._killed(),
             Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
             Finding("the writers ended well", "", list(failed)),
             verified(verify.returncode, verify.stdout or verify.stderr),
         ]
-        return Outcome(findings, self._figures(events, accepted, took))
+        return Outcome(findings, self._figures(events, self.accepted, took))
+
+    def _judge(self, journal: Sequence[Mapping[str, Any]]) -> tuple[list[Event], list[Finding]]:
+        """What was promised and is in the database, and what the oracle says of it."""
+        events = mail_oracle.committed(self.url, journal, by_mail=not self.place.honours_keys)
+        excuses = None if self.place.honours_keys else Excuses(len(self.kills), self.place.silences)
+        return events, mail_oracle.judge(events, journal, self.accepted, excuses)
 
     def _killed(self) -> Finding:
         offenders: list[Any] = [kill for kill in self.kills if kill.code != -9 or not kill.done]
         done = {name: [kill.done for kill in self.kills if kill.worker == name] for name in self.names}
-        return Finding("every worker was killed at work with SIGKILL", f"claimed in the lives lost: {done}", offenders)
+        return Finding("every worker was killed at work with SIGKILL", f"done in the lives lost: {done}", offenders)
 
     def _figures(self, events: Sequence[Any], accepted: Sequence[str], took: float) -> dict[str, Any]:
         paths = mail_oracle.rows(self.url, "SELECT path, COUNT(*) FROM outbox_deliveryattempt GROUP BY path")

@@ -7,13 +7,13 @@ import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.crash import databases
 from tests.crash.oracle import Finding
 from tests.crash.platform import Platform, Worker
-from tests.crash.replay.victim import BOUNDARIES
+from tests.crash.replay.victim import OF_LETTERS
 from tests.crash.run import Plan
 
 FIRST = ("pinned", "counted", "judged", "started", "begun")  # before any letter is touched
@@ -25,12 +25,14 @@ MOST_STATEMENTS = 60  # of chunks, until a worker dies inside of one
 
 @dataclass
 class Deaths:
-    """`plan.kills` deaths inside of chunks, and one at each boundary, of `workers` at a time."""
+    """`plan.kills` deaths inside of chunks, and one at each boundary, of `workers` at a time; `beside` follows each."""
 
     platform: Platform
     plan: Plan
     workers: int
     over: Callable[[], bool]
+    boundaries: Sequence[str] = OF_LETTERS
+    beside: Callable[[], None] = lambda: None
     places: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
@@ -39,9 +41,13 @@ class Deaths:
 
     def at_boundaries(self, *, first: bool) -> None:
         """One life for each, one after the other: the next one goes on with what the last one held."""
-        for place in BOUNDARIES:
+        for place in self.boundaries:
             if (place in FIRST) is first:
                 self._await(self._begin(place, 1), place)
+
+    def once(self, place: str, *command: str) -> None:
+        """The life of a command in a terminal."""
+        self._await(self.platform.run(["-m", PROGRAM, place, *command], "terminal", {}), place)
 
     def inside(self) -> None:
         """Lives side by side, each with a number of statements left."""
@@ -70,7 +76,7 @@ class Deaths:
     def finding(self) -> Finding:
         """Each died by signal 9 where it was to die."""
         inside = sum(number for place, number in self.places.items() if place.startswith("statement"))
-        offenders = [*self.faults, *sorted(BOUNDARIES.keys() - self.places.keys())]
+        offenders = [*self.faults, *sorted({*self.boundaries} - self.places.keys())]
         offenders += [f"only {inside} of {self.plan.kills} inside of chunks"] if inside < self.plan.kills else []
         return Finding("workers were killed at every boundary and inside of chunks", self.told(), offenders)
 
@@ -94,6 +100,7 @@ class Deaths:
         else:
             self.faults.append(f"{place}: ended with {code}: {worker.text[-300:]}")
         self._free()
+        self.beside()
 
     def _free(self) -> None:
         """What the dead one held is free at once; a living one that held something has to notice."""

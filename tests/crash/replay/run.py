@@ -19,7 +19,7 @@ from tests.crash.replay import oracle as replay_oracle
 from tests.crash.replay.cases import EDITED, LEDGER, SOURCES, Cases, case_of
 from tests.crash.replay.deaths import Deaths
 from tests.crash.replay.failing import make_letters
-from tests.crash.run import Outcome, Plan, directory, verified
+from tests.crash.run import Outcome, Plan, directory, letters_of, verified
 from tests.crash.throttler.topics import OUTPUT, TOPICS, Committeds
 from tests.crash.wire import BATCHES, Wire
 from tests.notifications.smtp_sink import Sink
@@ -111,7 +111,7 @@ class Run:
 
     def _others(self) -> tuple[frozenset[str], frozenset[str]]:
         """Somebody closes the newest letters of each source while they are pinned; some of those are rotated away."""
-        newest = [letter for source in SOURCES for letter in self._letters("--source", source)[-BESIDE:]]
+        newest = [letter for source in SOURCES for letter in letters_of(self.platform, "--source", source)[-BESIDE:]]
         ids = {letter["id"]: case_of(base64.b64decode(letter["payload_b64"])) for letter in newest}
         done = run_python("-m", "tests.crash.replay.people", "resolve", *ids, env=self.platform.environment)
         done.check_returncode()
@@ -126,10 +126,6 @@ class Run:
     @property
     def url(self) -> str:
         return self.platform.environment["DATABASE_URL"]
-
-    def _letters(self, *narrowed: str) -> list[dict[str, Any]]:
-        listed = self.platform.manage("dead_letters", "list", "--json", *narrowed, "--reason", "a crash run")
-        return [json.loads(line) for line in listed.stdout.splitlines()]
 
     def _batches(self) -> list[dict[str, Any]]:
         listed = self.platform.manage("dead_letters", "batches", "--json").stdout.splitlines()
@@ -163,7 +159,7 @@ class Run:
             dict(databases.rows(self.url, "SELECT id, quantity FROM buffer_inventorystock")),
             [mail["to"] for mail in self.sink.accepted],
             [json.loads(record.value or b"{}") for record in notified.read()],
-            self._letters(), self._batches(), databases.rows(self.url, ITEMS),
+            letters_of(self.platform), self._batches(), databases.rows(self.url, ITEMS),
             databases.rows(self.url, "SELECT verb, COUNT(*) FROM outbox_operatoraction GROUP BY verb"),
             databases.rows(self.url, "SELECT letter, number FROM outbox_payloadrevision"),
         )  # fmt: skip

@@ -22,11 +22,14 @@ BOUNDARIES = {
     "begun": "outbox.replay_batches.run.lifecycle.begin",  # committed
     "promoted": "outbox.replay_batches.run.lifecycle.promote",  # committed
     "taken back": "outbox.replay_batches.subjects.BatchOfLetters.act",  # in the transaction: letters and effects are written
+    "sent again": "outbox.replay_batches.subjects.BatchOfMessages.act",  # in the transaction: the new messages are written
     "settled": "outbox.replay_batches.run.settle_chunk",  # in the transaction: items and counters, too
     "committed": "outbox.replay_batches.run._transact",  # nobody knows
     "proven": "outbox.letters.redelivery._look_after_these",  # letters are closed and committed, the batch has not heard of it
     "verdicts": "outbox.replay_batches.run._count_proofs",  # committed
 }
+OF_LETTERS = tuple(place for place in BOUNDARIES if place != "sent again")
+OF_MESSAGES = tuple(place for place in BOUNDARIES if place not in ("taken back", "proven"))
 
 
 def main() -> None:

@@ -1,0 +1,185 @@
+"""`--flow resend`: sent mails are sent again by batches, whose workers, commands and relays are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tests.crash import databases
+from tests.crash.killer import Kill
+from tests.crash.mail.places import SMTP_TROUBLES
+from tests.crash.mail.run import TIMINGS
+from tests.crash.oracle import Finding
+from tests.crash.platform import Platform, Worker
+from tests.crash.replay import resend_oracle
+from tests.crash.replay.deaths import Deaths
+from tests.crash.replay.run import STUCK, chunk_of
+from tests.crash.replay.victim import OF_MESSAGES
+from tests.crash.run import Outcome, Plan, directory, verified
+from tests.crash.wire import wait_for
+from tests.notifications.smtp_sink import Sink
+from tests.prepared import run_python
+
+SETTINGS = {**TIMINGS, "EMAIL_CHANNEL": "smtp", "EMAIL_WINDOW": "5", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+REASON = "the template was empty"
+EVERYTHING = ("--since", "2020-01-01T00:00Z", "--event-type", "order.paid")
+IN_TERMINAL = ("sent again", "settled", "committed")  # where a command dies that carries out its own batch
+NAMED = 30  # messages that such a command names
+TROUBLE = 0.05  # of the mails that are sent again
+RECOVERY = 5.0  # seconds between two rounds of recovery
+
+
+def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
+    """A database and a mail server of its own; nothing is left behind."""
+    with databases.fresh(url) as database, directory(plan.logs) as logs, Sink(seed=plan.seed) as sink:
+        environment = {
+            **SETTINGS, "DATABASE_URL": database, "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}",
+            "REPLAY_CHUNK": str(chunk_of(plan)),
+        }  # fmt: skip
+        with Platform(logs, environment) as platform:
+            platform.manage("migrate", "--verbosity", "0")
+            return Resends(platform, sink, plan, say, 1 if name == "sqlite" else 2).go()
+
+
+class Resends:
+    """`plan.orders` mails are sent; then asked for again in several ways, `workers` of each kind at a time."""
+
+    def __init__(self, platform: Platform, sink: Sink, plan: Plan, say: Callable[[str], None], workers: int) -> None:
+        self.platform, self.sink, self.plan, self.say = platform, sink, plan, say
+        self.random = random.Random(plan.seed)
+        self.names = [f"relay-{number}" for number in range(1, workers + 1)]
+        self.relays: dict[str, Worker] = {}
+        self.kills: list[Kill] = []
+        self.deaths = Deaths(platform, plan, workers, self._all_done, OF_MESSAGES, self._kill_a_relay)
+
+    def go(self) -> Outcome:
+        began = time.monotonic()
+        firsts = self._send()
+        self.say(f"{len(firsts)} mails are sent after {time.monotonic() - began:.0f} s")
+        with self._relays():
+            self._by_terminals()
+            self.deaths.once("pinned", "resend_messages", *EVERYTHING, "--canary", "7", "--reason", REASON)
+            self.deaths.at_boundaries(first=True)
+            self.deaths.once("judged", "resend_messages", *EVERYTHING, "--reason", "I asked before, and it died")
+            self.deaths.at_boundaries(first=False)
+            self.deaths.inside()
+            self.say(f"{self.deaths.told()}; {self._progress()}")
+            stuck = self._drain()
+            asked_again = self.platform.manage("resend_messages", *EVERYTHING, "--reason", "once more", "--json")
+        return self._outcome(firsts, stuck, json.loads(asked_again.stdout.splitlines()[-1]), time.monotonic() - began)
+
+    # -- the mails, and who sends them -------------------------------------------------------------------
+    def _send(self) -> dict[str, str]:
+        """Message-IDs by recipient of what everybody has got, once."""
+        number = str(self.plan.orders)
+        run_python("-m", "tests.crash.replay.people", "buy", number, env=self.platform.environment).check_returncode()
+        self.platform.manage("relay_outbox", "--channel", "email", "--until-idle", "3", EMAIL_WINDOW="20")
+        firsts = {mail["to"]: mail["message_id"] for mail in self.sink.accepted}
+        assert len(firsts) == len(self.sink.accepted) == self.plan.orders
+        self.sink.accepted.clear()
+        self.sink.trouble, self.sink.troubles = TROUBLE, SMTP_TROUBLES
+        return firsts
+
+    @contextmanager
+    def _relays(self) -> Iterator[None]:
+        for name in self.names:
+            self._start(name)
+        yield
+        self.codes = {name: worker.stop(60) for name, worker in self.relays.items()}
+
+    def _start(self, name: str) -> None:
+        self.relays[name] = self.platform.start("relay_outbox", "--channel", "email", name=name)
+
+    def _kill_a_relay(self) -> None:
+        """The one whose turn it is, if it has claimed something in this life."""
+        name = self.names[len(self.kills) % len(self.names)]
+        worker = self.relays[name]
+        if done := int(worker.count("outbox_claims_total")):
+            time.sleep(self.random.random() / 2)
+            self.kills.append(Kill(name, done, worker.kill()))
+            self._start(name)
+
+    # -- who asks ----------------------------------------------------------------------------------------
+    def _by_terminals(self) -> None:
+        """Some mails each by a command that dies while it carries out what it asked for; a worker ends that."""
+        rows = databases.rows(self.url, "SELECT id FROM outbox_outboxmessage ORDER BY id")
+        ids = [str(message_id) for (message_id,) in rows]
+        for number, place in enumerate(IN_TERMINAL):
+            named = ids[number * NAMED : (number + 1) * NAMED]
+            self.deaths.once(place, "resend_messages", *named, "--reason", REASON)
+            worker = self.platform.start("replay_letters", name="replay")
+            wait_for(self._none_before_the_end, STUCK, f"a worker to go on with what died at {place!r}", 0.5)
+            worker.stop(60)
+
+    @property
+    def url(self) -> str:
+        return self.platform.environment["DATABASE_URL"]
+
+    def _progress(self) -> dict[str, int]:
+        found = databases.rows(self.url, "SELECT state, COUNT(*) FROM outbox_replayitem GROUP BY state")
+        return {state: int(number) for state, number in found}
+
+    def _all_done(self) -> bool:
+        return not databases.rows(self.url, "SELECT id FROM outbox_replaybatch WHERE state <> 'done'")
+
+    def _none_before_the_end(self) -> bool:
+        """Nothing is left to be asked for; proof may come later."""
+        open_ones = "SELECT id FROM outbox_replaybatch WHERE state NOT IN ('done', 'verifying')"
+        return not databases.rows(self.url, open_ones)
+
+    def _drain(self) -> str:
+        """By workers that nobody kills, beside relays that are killed until each has died often enough."""
+        workers = self.deaths.survivors()
+        progress: dict[str, int] = {}
+        since = recovered = time.monotonic()
+        while not (done := self._all_done()) and time.monotonic() - since < STUCK:
+            if len(self.kills) < self.plan.kills * len(self.names):
+                self._kill_a_relay()
+            if time.monotonic() - recovered > RECOVERY:
+                self.platform.manage("recover_claims")
+                recovered = time.monotonic()
+            if (now := self._progress()) != progress:
+                progress, since = now, time.monotonic()
+            time.sleep(0.5)
+        self.survived = {worker.name: worker.stop(60) for worker in workers}
+        return "" if done else f"nothing moves: {progress}"
+
+    # -- the end -----------------------------------------------------------------------------------------
+    def _outcome(self, firsts: dict[str, str], stuck: str, asked_again: dict[str, object], took: float) -> Outcome:
+        listed = self.platform.manage("dead_letters", "batches", "--json").stdout.splitlines()
+        seen = resend_oracle.Seen(
+            firsts, list(self.sink.accepted),
+            [resend_oracle.copy_of(row) for row in databases.rows(self.url, resend_oracle.COPIES)],
+            [json.loads(line) for line in listed], databases.rows(self.url, resend_oracle.ITEMS),
+            dict(databases.rows(self.url, "SELECT verb, COUNT(*) FROM outbox_operatoraction GROUP BY verb")),
+        )  # fmt: skip
+        verify = self.platform.manage("verify", "--json", check=False)
+        codes = {**self.codes, **self.survived}
+        lives = {name: [kill.done for kill in self.kills if kill.worker == name] for name in self.names}
+        findings = [
+            *resend_oracle.judge(seen),
+            Finding("asked once more, nothing is sent", "", [asked_again] if asked_again["verified"] else []),
+            Finding("every batch is done in the end", f"after {took:.0f} s", [stuck] if stuck else []),
+            self.deaths.finding(),
+            Finding("relays were killed at work", f"claimed in the lives lost: {lives}", relays_spared(self.kills, self.names)),
+            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
+            verified(verify.returncode, verify.stdout or verify.stderr),
+        ]  # fmt: skip
+        repeats = Counter(mail["message_id"] for mail in seen.accepted)
+        figures = {
+            "mails": len(firsts), "batches": len(seen.batches), "accepted again": len(seen.accepted),
+            "repeats": len(seen.accepted) - len(repeats), "uncertain": sum(copy.uncertain > 0 for copy in seen.copies),
+            "deaths": self.deaths.told(), "relays killed": len(self.kills), "load": round(os.getloadavg()[0], 1),
+            "seconds": round(took, 1),
+        }  # fmt: skip
+        return Outcome(findings, figures)
+
+
+def relays_spared(kills: Sequence[Kill], names: Sequence[str]) -> list[object]:
+    """Those that never died, and ends other than by signal 9."""
+    return [*(kill for kill in kills if kill.code != -9), *sorted({*names} - {kill.worker for kill in kills})]
