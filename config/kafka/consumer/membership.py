@@ -20,6 +20,10 @@ TRIES = 3  # of fetching what is damaged: it may have been damaged on the way
 # was polled: what is fetched all the time meets a deletion itself.
 IDS_EACH, STOOD_STILL = 1.0, 0.2
 IDS_MS = 5_000
+TRUNCATED = (
+    "a leader was elected that did not have all of it, and other records may stand where ours did; restart the worker to "
+    "go on, then replay_topic what was written since"
+)
 LEAVING_MS = 2_000  # a broker that does not answer finds out by itself that we are gone
 
 Fenced = Callable[[client.Client], bool]
@@ -92,6 +96,9 @@ class Membership:
             internals.unpark(self.consumer)
             polled = self.consumer.poll(timeout_ms=self._join(timeout_ms) if self.rejoining else timeout_ms)
             self._ask_for_ids(polled)
+        except client.LogTruncationError as error:
+            self._stop_truncated(error.divergent_offsets)
+            return []
         except client.OUT_OF_RANGE as error:
             self.start_over(client.places_of(error) & self.owned())
             return []
@@ -261,6 +268,16 @@ class Membership:
             self.consumer.pause(client.TopicPartition(*error.place))
             self.unplaced.add(error.place)
             self.doubt(error.place, Stopped(f"{error}: start with --accept-reset to go on behind it"))
+
+    def _stop_truncated(self, cuts: Mapping[client.TopicPartition, client.OffsetAndMetadata | None]) -> None:
+        """The position says nothing of these: others may have written below it since, and it lies within the log."""
+        for tp, cut in cuts.items():
+            place = (tp.topic, tp.partition)
+            if place not in self.owned():
+                continue
+            self.start_over({place})
+            since = f" at {cut.offset}" if cut else ""
+            self.doubt(place, Stopped(f"the log was truncated{since} behind what was read: {TRUNCATED}"))
 
     def refuse_missing_topics(self) -> None:
         for topic in self.topics:

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 from django.db import OperationalError
+from kafka import KafkaConsumer
 
 from config.database.clock import database_now
 from config.kafka import client
@@ -155,6 +156,27 @@ def test_a_reader_that_waits_for_the_database_says_it_when_that_is_back(source, 
     source.send(OTHER, 4)
     stored(reading, OTHER, 4)
     assert (reading.stored[PASSED][:1], stops(caplog), alarm(OTHER)) == ([0], [PASSED], "")
+
+
+@pytest.mark.parametrize("cut", [client.OffsetAndMetadata(1, "", -1), None])
+def test_a_reader_stops_where_a_leader_without_the_whole_log_was_elected(source, reading, caplog, monkeypatch, cut):
+    """The position lies within the log again, so that nothing but the client's word tells it."""
+    source.send(PASSED, 3)
+    stored(reading, PASSED, 3)
+    cuts, poll = [{client.TopicPartition(source.topic, PASSED): cut}], KafkaConsumer.poll
+
+    def poll_once_cut(consumer, *args, **options):
+        if cuts:
+            raise client.LogTruncationError(cuts.pop())
+        return poll(consumer, *args, **options)
+
+    monkeypatch.setattr(KafkaConsumer, "poll", poll_once_cut)
+    wait_for(lambda: "the log was truncated" in alarm(PASSED), 60, "the partition to be stopped")
+    assert (" at 1 " in alarm(PASSED)) == (cut is not None)
+    source.send(PASSED)
+    source.send(OTHER, 4)
+    stored(reading, OTHER, 4)
+    assert (len(reading.stored[PASSED]), stops(caplog), alarm(OTHER)) == (3, [PASSED], "")
 
 
 def make_again(source, make_topic):
