@@ -383,6 +383,8 @@ class Batch(Claimable):
     event_ids = models.JSONField(default=list)
     attempts = models.IntegerField(default=0)
     error = models.TextField(blank=True)
+    # For people, without the topic's id: what proves a batch is the broker's answer, and later the bytes at the place,
+    # which hold its own id. Another topic of the name has none that are the same.
     output_partition = models.IntegerField(null=True)
     output_offset = models.BigIntegerField(null=True)
     claimed_at = models.DateTimeField()

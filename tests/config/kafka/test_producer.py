@@ -4,10 +4,12 @@ import math
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
-from config.kafka import Failed, Outgoing, Producer, Refused, Sent, client
+from config.kafka import Failed, Outgoing, Producer, Refused, Sent, client, producer_internals
 from config.kafka.producer import TOO_LATE
 from config.kafka.reader import Reader
 from tests.crash.wire import wait_for
@@ -73,6 +75,46 @@ def test_the_id_of_a_topic_is_that_of_the_one_it_was_sent_to(producer, make_topi
             wait_for(lambda: topic not in admin.list_topics(), 30, "the topic to be gone")
         make_topic("t")
     assert len(set(ids)) == 2
+
+
+class Metadata:
+    """Of a producer that is told as many answers as a test has, and says what it knew at the last of them."""
+
+    def __init__(self, *answers, under_way=False):
+        self.answers, self.metadata_refresh_in_progress, self.known = list(answers), under_way, None
+
+    def request_update(self):
+        answer = self.answers.pop(0) if self.answers else None
+        asked = SimpleNamespace(
+            failed=lambda: isinstance(answer, Exception), add_both=lambda tell: answer and tell(answer)
+        )
+        self.known = answer
+        return asked
+
+    def topic_id(self, topic):
+        return self.known
+
+
+def ids_by(metadata):
+    sender = SimpleNamespace(wakeup=lambda: None)
+    return producer_internals.topic_ids(SimpleNamespace(_metadata=metadata, _sender=sender), ["t"], timeout=0.1)
+
+
+BEFORE, NOW = UUID(int=1), UUID(int=2)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "ids"),
+    [
+        (Metadata(NOW), {"t": str(NOW)}),
+        (Metadata(BEFORE, NOW, under_way=True), {"t": str(NOW)}),  # what was asked before the records left is no answer
+        (Metadata(client.KafkaError("away")), {}),
+        (Metadata(), {}),
+        (Metadata(BEFORE, under_way=True), {}),
+    ],
+)
+def test_an_id_that_nobody_has_said_since_is_none(metadata, ids):
+    assert ids_by(metadata) == ids
 
 
 def test_old_brokers_have_no_ids(producer, make_topic, scripted):

@@ -7,6 +7,7 @@ from django.db import DataError, OperationalError, connection, transaction
 
 from config.database import transactions
 from config.kafka.consumer.writer import Handler, LogEndSeen, Writer, Writers
+from config.kafka.positions import Passed
 from config.kafka.records import RecordBatch, Replayed
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
@@ -225,3 +226,15 @@ def test_a_beat_reports_the_reach_asks_the_handler_what_to_store_and_for_pressur
     found = Watermark.objects.get()
     assert (found.end_offset, found.caught_up_at is not None, writer.pressed) == (2, True, True)
     assert handler.beats == 1
+
+
+def test_what_is_done_says_which_topic_its_offsets_belong_to(writer):
+    """A topic may be created again before they are committed."""
+    store(writer, batch(1))
+    writer.beat({("t", 0): LogEndSeen(5, time.monotonic(), caught_up=True, passed=Passed("id", 5, 2))})
+    assert writer.drain(patience=30)
+    done = [writer.done.get_nowait() for _ in range(2)]
+    assert [(one.sequence, one.ends, one.topic_ids) for one in done] == [
+        (1, {("t", 0): 2}, {"t": "id"}),
+        (0, {("t", 0): 5}, {"t": "id"}),
+    ]

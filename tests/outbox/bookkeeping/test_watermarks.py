@@ -45,3 +45,20 @@ def test_what_quiet_partitions_say_every_second_is_read_and_not_written_again(dj
     assert marks.load("g", ["t"])["t", 3] == Mark("a", 9)
     with django_assert_num_queries(2):  # of the topic as it was before somebody made it anew
         marks.reach("g", {("t", 3): LogEnd(9, now, Passed("b", 12, 0))}, now)
+
+
+@pytest.mark.parametrize(
+    ("row", "passed"),
+    [
+        (Mark("b", 0), Passed("a", 9, 0)),  # accepted meanwhile: another topic
+        (Mark("a", 2), Passed("a", 9, 7)),  # restored meanwhile: 2 to 6 have to be read again
+        (Mark("a", 12), Passed("a", 9, 7)),  # read on meanwhile
+    ],
+)
+def test_a_row_that_changed_since_it_was_looked_at_is_not_moved(monkeypatch, row, passed):
+    marks, now = Watermarks(), database_now()
+    marks.advance("g", {READ: row}, now)
+    with monkeypatch.context() as patched:
+        patched.setattr(marks, "load", lambda group, topics: {READ: Mark("a", 7)})
+        marks.reach("g", {READ: LogEnd(9, now, passed)}, now)
+    assert marks.load("g", [TOPIC]) == {READ: row}
