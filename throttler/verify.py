@@ -78,8 +78,9 @@ def _what_was_buffered_left_or_waits() -> Check:
 
 
 def _lanes_fit_themselves() -> Check:
-    """What waits lies between drained and seen, and has a day."""
+    """What waits lies between drained and seen, and has a day, which is not behind the newest."""
     waits = Q(backlog__gt=0, backlog__lte=F("seen") - F("drained"), day__isnull=False)
+    waits &= Q(newest=None) | Q(newest__gte=F("day"))
     waits &= Q(drained__gte=F("first") - 1, waits__gte=0, waits__lte=F("backlog"))
     wrong = Lane.objects.exclude(waits).exclude(backlog=0, waits=0, drained__lte=F("seen")).order_by("pk")
     lanes = wrong.values("customer_id", "partition", "backlog", "first", "drained", "seen", "day")
@@ -142,7 +143,8 @@ def _waiting_lanes() -> Iterator[list[Lane]]:
 def _range_of(lane: Lane) -> LaneRange:
     # One without a day offends above; its rows are looked for as far back as any are kept.
     day = lane.day or lane.updated_at.date() - timedelta(days=settings.THROTTLER_BUFFER_DAYS)
-    return LaneRange(lane.partition, lane.customer_id, lane.topic_id, lane.drained, lane.seen, day, lane.backlog)
+    place = lane.partition, lane.customer_id, lane.topic_id
+    return LaneRange(*place, lane.drained, lane.seen, day, lane.backlog, lane.newest)
 
 
 def _every_parked_record_has_its_letter() -> Check:

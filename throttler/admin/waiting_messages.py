@@ -141,7 +141,8 @@ def _read(lane: Lane, after: int, upto: int, limit: int) -> list[OverflowRow]:
 
 
 def _range(lane: Lane, after: int, upto: int, limit: int) -> LaneRange:
-    return LaneRange(lane.partition, lane.customer_id, lane.topic_id, after, upto, lane.day or _oldest_day(), limit)
+    place = lane.partition, lane.customer_id, lane.topic_id
+    return LaneRange(*place, after, upto, lane.day or _oldest_day(), limit, lane.newest)
 
 
 def _oldest_day() -> date:

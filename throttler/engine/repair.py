@@ -180,7 +180,8 @@ class Rereader:
             return None
         if suspect.misplaced and not is_forwarded(record.headers):
             return None
-        return row_of(decoded, suspect.lane.topic_id, suspect.lane.day)
+        # Under the newest day: all that the log has from here on goes there, behind rows of whatever day that it has no longer.
+        return row_of(decoded, suspect.lane.topic_id, suspect.lane.newest or suspect.lane.day)
 
     def _put(self, rows: Sequence[OverflowRow]) -> None:
         try:

@@ -30,10 +30,10 @@ MINUTES = int(PERIOD / timedelta(minutes=1))
 
 LANES = Upsert(
     Lane,
-    columns="customer_id backlog waits first drained seen day oldest_at limiter",
+    columns="customer_id backlog waits first drained seen day newest oldest_at limiter",
     constants="partition topic_id updated_at",
     key="partition customer_id",
-    update=new("topic_id backlog waits first drained seen day oldest_at limiter updated_at"),
+    update=new("topic_id backlog waits first drained seen day newest oldest_at limiter updated_at"),
 )
 PERIODS = Upsert(
     CustomerPeriod,
@@ -102,6 +102,7 @@ class MirrorLane:
     oldest_us: int | None
     limiter: Mapping[str, object]
     waits: int = 0
+    newest: date | None = None
 
     @classmethod
     def of(cls, lane: LaneState, oldest_us: int | None) -> MirrorLane:
@@ -109,7 +110,7 @@ class MirrorLane:
         tat, quota = to_plain(lane.limiter)
         return cls(
             lane.customer, lane.backlog, lane.first, lane.drained, lane.seen, lane.day,
-            oldest_us, {"tat": tat, "quota": quota}, lane.waits,
+            oldest_us, {"tat": tat, "quota": quota}, lane.waits, lane.newest,
         )  # fmt: skip
 
 
@@ -255,7 +256,7 @@ def _empty_all(partition: MirrorPartition, now: datetime) -> None:
     """Empty every lane: those that wait are written right after this, the others were drained without a mirror."""
     rest = Lane.objects.filter(partition=partition.number, backlog__gt=0)
     rest.update(
-        backlog=0, waits=0, drained=F("seen"), day=None, oldest_at=None,
+        backlog=0, waits=0, drained=F("seen"), day=None, newest=None, oldest_at=None,
         topic_id=partition.topic_id, updated_at=now,
     )  # fmt: skip
 
@@ -270,7 +271,7 @@ def _write_lanes(partition: MirrorPartition, now: datetime) -> None:
 def _lane_row(lane: MirrorLane) -> tuple[object, ...]:
     return (
         lane.customer_id, lane.backlog, lane.waits, lane.first, lane.drained, lane.seen,
-        lane.day and lane.day.isoformat(), _moment(lane.oldest_us if lane.backlog else None), as_json(lane.limiter),
+        lane.day and lane.day.isoformat(), lane.newest and lane.newest.isoformat(), _moment(lane.oldest_us if lane.backlog else None), as_json(lane.limiter),
     )  # fmt: skip
 
 

@@ -26,6 +26,9 @@ class Lane(models.Model):
     drained = models.BigIntegerField(help_text="Everything up to this offset has left or expired.")
     seen = models.BigIntegerField(help_text="The last offset decided.")
     day = models.DateField(null=True, help_text="Of the oldest row that waits.")
+    newest = models.DateField(
+        null=True, help_text="The day of the newest row that waits. Empty also in what an earlier release wrote."
+    )
     oldest_at = models.DateTimeField(null=True, help_text="When the oldest message that waits was created.")
     limiter = models.JSONField(default=dict, help_text="tat and quotas, as in the changelog.")
     updated_at = models.DateTimeField()

@@ -30,7 +30,7 @@ from throttler.models import CustomerPeriod, Lane, LaneOwner, LanePartition
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 23, 10, 7, 30, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-DAY = date(2026, 11, 23)
+DAY, DAY_LONG = date(2026, 11, 23), timedelta(days=1)
 
 
 def lane(customer="c1", backlog=3, first=5, drained=4, seen=7, day=DAY, oldest_us=1_000_000):
@@ -66,12 +66,19 @@ def test_a_mirror_says_lanes_totals_and_position():
 def test_a_lane_of_the_owner_is_mirrored_as_it_is():
     state = LaneState("c9")
     state.buffer(7, DAY)
+    state.reach(DAY + DAY_LONG)
+    state.day = DAY
     state.limiter.tat, state.waits = 5, 1
     found = MirrorLane.of(state, None)
-    assert found == MirrorLane("c9", 1, 7, 6, 7, DAY, None, {"tat": [5], "quota": []}, waits=1)
+    assert found == MirrorLane("c9", 1, 7, 6, 7, DAY, None, {"tat": [5], "quota": []}, waits=1, newest=DAY + DAY_LONG)
     assert write(partition(found, read=11))
     row = Lane.objects.get()
     assert (row.oldest_at, row.waits, LanePartition.objects.get().read) == (None, 1, 11)
+    assert (row.day, row.newest) == (DAY, DAY + DAY_LONG)
+    state.leave(7)
+    assert write(partition(MirrorLane.of(state, None)))
+    row.refresh_from_db()
+    assert (row.day, row.newest) == (None, None)
 
 
 def test_a_lane_that_is_empty_has_no_oldest_message():

@@ -1,5 +1,6 @@
 """The database's clock goes back over midnight, or was ahead: no row of a lane has a day below one before it."""
 
+from contextlib import closing
 from datetime import UTC, date, datetime, time, timedelta
 
 import msgspec
@@ -7,13 +8,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from config.database.clock import database_now
+from config.kafka import client, topic_name
 from outbox.letters.models import DeadLetter
 from tests.throttler.overflow.conftest import DAY, TODAY
 from tests.throttler.worker.conftest import ids_in, ids_of, notification
 from throttler.customers.models import Customer
-from throttler.engine.transaction import OUTPUT
+from throttler.engine.transaction import INPUT, OUTPUT
 from throttler.lanes.state import LaneState, lane_bytes, lane_of, lane_record_from
-from throttler.models import OverflowMessage
+from throttler.models import Lane, OverflowMessage
 from throttler.verify import checks
 from throttler.worker import start
 
@@ -67,6 +69,37 @@ def test_a_lane_that_was_empty_begins_with_the_day_of_the_clock(send, run, custo
         run()
     assert ids_in(OUTPUT) == {"held": ids_of(values)}
     assert list(OverflowMessage.objects.order_by("offset").values_list("day", flat=True)) == [TODAY + DAY, TODAY]
+
+
+def test_rows_that_are_read_again_have_no_day_below_one_before_them(send, run, customer, at, broker):
+    """The log has the end of a lane only; what lies before it keeps its days, and the lane goes on behind that."""
+    customer("held", "0/s", ttl_seconds=TWO_DAYS)
+    values = [notification("held") for _ in range(6)]
+    for some, moment in ((values[:2], -90), (values[2:], 1)):
+        at(midnight() + timedelta(seconds=moment))
+        send(*some)
+        run()
+    place = topic_name(INPUT), Lane.objects.get().partition
+    remove_before(broker, place, 4)
+    OverflowMessage.objects.filter(offset__gte=4).delete()
+    Customer.objects.update(rates="2/day", burst=2)
+    run()
+    assert (Lane.objects.get().day, Lane.objects.get().newest) == (TODAY + DAY, TODAY + DAY)
+    remove_before(broker, place, 6)  # nothing can be read again any more
+    Customer.objects.update(rates="1000/s")
+    at(None)
+    run()
+    assert ids_in(OUTPUT) == {"held": ids_of(values)}
+    assert not DeadLetter.objects.exists()
+    assert all(check.ok for check in checks())
+
+
+def remove_before(broker, place, offset):
+    if broker is not None:
+        broker.delete_records(*place, offset)
+        return
+    with closing(client.new_admin()) as admin:
+        admin.delete_records({client.TopicPartition(*place): offset})
 
 
 def test_days_of_a_lane_never_fall():
