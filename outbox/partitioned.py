@@ -37,5 +37,6 @@ ATTEMPTS = PartitionSpec(
     keep_days_setting="ATTEMPT_RETENTION_DAYS",
     # An attempt says of a message whose worker is lost that it may have been sent.
     unfinished=f"message_id IN (SELECT id FROM outbox_outboxmessage WHERE {UNFINISHED})",  # noqa: S608 (a constant)
-    locks=("outbox.OutboxMessage",),
+    before_drop="outbox.messages.retention.note_attempts",
+    locks=("outbox.OutboxMessage", "outbox.FlowCounter"),
 )

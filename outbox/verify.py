@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from itertools import islice
 from uuid import UUID
 
@@ -34,7 +34,7 @@ from outbox.letters.verify import (
 )
 from outbox.messages.models import FLOW, NOT_SENT, RESENT, DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
 from outbox.messages.publish import SCOPE, content_hash
-from outbox.messages.retention import KEYS_SWEPT, RESENDS_SWEPT, kept_since
+from outbox.messages.retention import KEYS_SWEPT, RESENDS_SWEPT, attempts_kept_since, kept_since
 from outbox.partitioned import MESSAGES
 from outbox.replay_batches.models import OF_MESSAGES, OUTCOMES, ReplayBatch, ReplayItem
 from outbox.replay_batches.verify import copies_are_what_the_change_makes
@@ -346,7 +346,9 @@ def _every_message_is_as_promised() -> Check:
 
 def _attempts_kept(now: datetime) -> UUID:
     """Messages from this id on have all their attempts; one may be made by a clock that is behind the message's."""
-    return max(kept_since(now), _first_id(now - timedelta(days=settings.ATTEMPT_RETENTION_DAYS) + SLACK))
+    gone = datetime.combine(attempts_kept_since(), time(), UTC)  # retention may have been shorter once
+    kept = max(gone, now - timedelta(days=settings.ATTEMPT_RETENTION_DAYS))
+    return max(kept_since(now), _first_id(kept + SLACK))
 
 
 def _first_id(moment: datetime) -> UUID:

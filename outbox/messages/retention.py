@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -14,12 +14,14 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.db.models.functions import Greatest
 
 from config.database.queries import in_chunks
 from config.partitions import Keep, Partition, PartitionSpec
 from config.partitions.spec import day_of
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
+from outbox.bookkeeping.models import FlowCounter
 from outbox.messages.keys import named_by_letters, needed
 from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage, Resend
 from outbox.messages.publish import SCOPE
@@ -47,6 +49,23 @@ def kept_since(now: datetime) -> UUID:
     kept = MESSAGES.kept_from(now)
     dropped = day_of("date", counters.newest_dropped(FLOW, MESSAGES))
     return cast(UUID, max(kept, MESSAGES.value(dropped + timedelta(days=1))) if dropped else kept)
+
+
+ATTEMPTS_GONE = "outbox attempts gone"
+
+
+def note_attempts(using: str, _spec: PartitionSpec, partition: Partition) -> None:
+    """Write down up to which day attempts are dropped: their retention may be longer one day."""
+    upto = partition.upper.toordinal() if partition.upper else 0
+    noted = FlowCounter.objects.using(using).filter(flow=ATTEMPTS_GONE)
+    if not noted.update(value=Greatest("value", upto)):
+        FlowCounter.objects.using(using).create(flow=ATTEMPTS_GONE, name="upto", value=upto)
+
+
+def attempts_kept_since() -> date:
+    """The first day of whose attempts none was dropped; of some before, only messages that were finished lost theirs."""
+    upto = FlowCounter.objects.filter(flow=ATTEMPTS_GONE).values_list("value", flat=True).first()
+    return date.fromordinal(upto or 1)
 
 
 def _write(spec: PartitionSpec, partition: Partition, rows: object) -> None:

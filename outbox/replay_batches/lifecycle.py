@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -24,7 +24,6 @@ from outbox.replay_batches.subjects import subject_of, words_of
 # -- What of a batch stands in the operators' trail: one action for the batch, one for each of its levers ----
 NO_REASON = "–"
 State = ReplayBatch.State
-WEEK = timedelta(days=7)
 MOST_STOPPED = 20
 
 
@@ -54,26 +53,40 @@ def page_of(batch: ReplayBatch) -> str:
 
 
 def batch_needs(now: datetime) -> Iterator[Need]:
-    """Batches of the last week that their rule stopped, with letters left."""
-    lately = _stopped().filter(created_at__gt=now - WEEK)
-    for batch in lately.order_by("-pk")[:MOST_STOPPED]:
+    """Batches that their rule stopped, with letters left, however long ago: the newest, and how many more there are."""
+    stopped = list(_stopped().order_by("-pk"))
+    yield from map(_stopped_need, stopped[:MOST_STOPPED])
+    if rest := stopped[MOST_STOPPED:]:
         yield Need(
             "soon",
-            f"{batch} was stopped by its rule",
-            f"{batch.note} Resume it, or cancel it.".strip(),
-            page_of(batch),
-            "Show batch",
-            amount=batch.eligible,
-            unit=humanize.word(batch.eligible, "letter left", "letters left"),
-            since=batch.started_at,
+            f"{humanize.plural(len(rest), 'more batch was', 'more batches were')} stopped by their rule",
+            f"The oldest of them is {rest[-1]}. Resume them, or cancel them.",
+            "/admin/outbox/replaybatch/",
+            "Show them",
             rank=2,
             kind="batch",
-            key=str(batch.pk),
+            parts=tuple(map(_stopped_need, rest)),
         )
 
 
+def _stopped_need(batch: ReplayBatch) -> Need:
+    return Need(
+        "soon",
+        f"{batch} was stopped by its rule",
+        f"{batch.note} Resume it, or cancel it.".strip(),
+        page_of(batch),
+        "Show batch",
+        amount=batch.eligible,
+        unit=humanize.word(batch.eligible, "letter left", "letters left"),
+        since=batch.started_at,
+        rank=2,
+        kind="batch",
+        key=str(batch.pk),
+    )
+
+
 def batches_still_stopped(keys: Collection[str]) -> list[str]:
-    """Which of these needs of `batch_needs` are not over: it names a few, and the new ones."""
+    """Which of these needs of `batch_needs` are not over."""
     stopped = _stopped().filter(pk__in=[key for key in keys if key.isdecimal()])
     return [str(pk) for pk in stopped.values_list("pk", flat=True)]
 

@@ -8,6 +8,7 @@ import pytest
 
 from config.database.clock import database_now
 from config.kafka import topic_name
+from config.partitions.rotation import driver_for
 from outbox.audit_log.flow import sweep
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import Watermark
@@ -18,7 +19,8 @@ from outbox.letters.levers import pull
 from outbox.letters.models import BurialKey, DeadLetter
 from outbox.messages.publish import NONE_BEFORE, confirm
 from outbox.messages.retention import sweep_keys
-from outbox.models import OutboxMessage
+from outbox.models import DeliveryAttempt, OutboxMessage
+from outbox.partitioned import ATTEMPTS
 from outbox.topic_replay.models import TopicReplay
 from tests.config.conftest import broker, make_topic
 from tests.outbox.aged import aged
@@ -124,6 +126,25 @@ def test_what_people_and_providers_settle_is_no_finding(traffic, memory, go, lat
     assert failing() == {}
     go(memory)
     assert failing() == {}
+
+
+def test_attempts_that_a_shorter_retention_has_dropped_are_not_missed(memory, go, settings):
+    name = "no sent message without its attempt"
+    settings.ATTEMPT_RETENTION_DAYS = 1
+    old, later = promise("order:old"), promise("order:later")
+    go(memory)
+    aged(old, 5), (later := aged(later, 2.5))
+    young = promise("order:young")
+    go(memory)
+    today = database_now().date()
+    day = next(one for one in driver_for(ATTEMPTS, "default").existing() if one.holds(today - timedelta(days=5)))
+    for partition in reversed(driver_for(ATTEMPTS, "default").existing()):
+        if partition.upper and partition.upper <= day.upper:
+            driver_for(ATTEMPTS, "default").drop(partition)
+    settings.ATTEMPT_RETENTION_DAYS = 30
+    assert name not in failing()
+    DeliveryAttempt.objects.filter(message_id__in=[later, young]).delete()
+    assert set(failing()[name]) == {later, young}
 
 
 def test_a_cancelled_message_outlives_its_deed(traffic, settings):

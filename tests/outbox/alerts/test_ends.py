@@ -9,6 +9,7 @@ import pytest
 
 from buffer.events.models import Batch
 from buffer.streams import GROUP
+from config.admin.home import needs_of, pictures_of
 from config.database.clock import database_now
 from config.kafka import topic_name
 from config.kafka.client import reachability
@@ -93,6 +94,19 @@ def test_a_group_goes_on_rising_when_others_fill_the_list():
     GroupHour.objects.all().delete()
     looked()
     assert not is_open("failure_group", f"{group.pk} rising")
+
+
+def test_a_stopped_batch_needs_somebody_however_many_stop_after_it_and_however_long_ago():
+    first = a_batch(created_at=database_now() - timedelta(days=800))
+    others = [a_batch() for _ in range(lifecycle.MOST_STOPPED + 1)]
+    *shown, rest = [need for need in needs_of(pictures_of(database_now()), database_now()) if need.kind == "batch"]
+    assert [need.key for need in shown] == [str(batch.pk) for batch in others[:0:-1]]
+    assert (rest.title, rest.why) == (
+        "2 more batches were stopped by their rule", f"The oldest of them is {first}. Resume them, or cancel them."
+    )  # fmt: skip
+    assert [need.key for need in rest.parts] == [str(others[0].pk), str(first.pk)]
+    looked()
+    assert all(is_open("batch", batch.pk) for batch in (first, *others))
 
 
 def test_a_stopped_batch_is_over_when_somebody_goes_on_with_it_and_not_when_others_stop_or_a_week_is_over():

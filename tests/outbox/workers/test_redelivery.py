@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
@@ -12,9 +13,12 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.fields import smallest_uuid7
 from config.kafka import Replayed
+from outbox.bookkeeping import counters
 from outbox.letters import levers, redelivery
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
+from outbox.messages.models import FLOW
+from outbox.partitioned import MESSAGES
 from tests.outbox.scripted import promise
 
 pytestmark = pytest.mark.django_db
@@ -51,6 +55,19 @@ def test_a_message_that_retention_took_had_ended():
     letter = letter_about(hint(smallest_uuid7(int(old.timestamp() * 1000))))
     levers.pull("requeue", [letter.pk], Operator("me"), "try")
     assert look(letter) == ("resolved", "its message ended and was dropped")
+
+
+def test_a_message_that_a_shorter_retention_took_had_ended():
+    """What was dropped says what is gone, not what the setting would drop today."""
+    now = database_now()
+    day = MESSAGES.partition((now - timedelta(days=5)).date())
+    counters.record_dropped("default", replace(day, key=f"{day.label}.gone"), {(FLOW, "sent"): 1})
+    dropped, kept = (smallest_uuid7(int((now - timedelta(days=ago)).timestamp() * 1000)) for ago in (5, 4))
+    letter = letter_about(hint(dropped))
+    levers.pull("requeue", [letter.pk], Operator("me"), "try")
+    assert look(letter) == ("resolved", "its message ended and was dropped")
+    DeadLetter.objects.update(status="requeued", carrier=kept, evidence="")
+    assert look(letter) == ("requeued", "")
 
 
 def test_a_young_message_that_nobody_knows_proves_nothing():
