@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
 import msgspec
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.models import AbstractUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
 from django.db import models
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
@@ -286,7 +288,10 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
         now, sight = timezone.now(), self.sight(request, row)
         attempts = list(DeliveryAttempt.objects.filter(message_id=row.pk).newest_first()[:MOST_FOUND])
         mail = mail_of(row) if sight.shown else {}
-        key = IdempotencyKey.objects.filter(scope="publish", message_id=row.pk, created_at=row.created_at)
+        # One that is kept longer stands as if it were written later, at most so late: there is no index of messages.
+        edge = now - timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS - 1)
+        aged = Q(created_at__lte=edge) if row.created_at < edge else Q(created_at=row.created_at)
+        key = IdempotencyKey.objects.filter(aged, scope="publish", message_id=row.pk)
         return {
             "title": str(row),
             "facts_of": f"{row.event_type} {row.aggregate}",

@@ -223,6 +223,7 @@ def _expiry(columns: Mapping[str, Converted]) -> datetime | None:
 # -- A polled batch of them, each compared with the message that its key was first used for ------------------
 FILLED_IN = object()  # in place of a value that the service did not give
 CONFLICT = "the key was used for another message: its {} differs"
+GONE = "the key was used for a message that is not kept any more, and that its digest does not show to be this one"
 
 
 @dataclass
@@ -242,7 +243,7 @@ class Prepared:
 
 
 class StoredMessage(NamedTuple):
-    """The message that a key stands for, as far as it is still there."""
+    """The message that a key stands for."""
 
     channel: str
     event_type: str
@@ -250,16 +251,18 @@ class StoredMessage(NamedTuple):
     text: str
 
 
-def difference(promise: Promise, stored: StoredMessage | None) -> str:
-    """What of a promise is not as the message that its key was first used for says; empty for a repeat.
+def difference(promise: Promise, stored: StoredMessage | str) -> str:
+    """Why a promise is not the message that its key was first used for; empty for a repeat.
+
+    Of a message that retention took the digest is left.
 
     Fields that the service left out, and the channel filled in, may have been filled in differently then.
     """
-    if stored is None:  # retention took it
-        return "payload"
+    if isinstance(stored, str):
+        return "" if stored == promise.digest else GONE
     for name in ("channel", "event_type", "aggregate"):
         if getattr(promise, name) != getattr(stored, name):
-            return name
+            return CONFLICT.format(name)
     if promise.text == stored.text:
         return ""
     before, now = msgspec.json.decode(stored.text), msgspec.json.decode(promise.text)
@@ -268,7 +271,7 @@ def difference(promise: Promise, stored: StoredMessage | None) -> str:
         for name in before.keys() | now.keys()
         if not _says_the_same(promise.given.get(name, FILLED_IN), now.get(name), before.get(name))
     )
-    return f"payload ({unlike[0]})" if unlike else ""
+    return CONFLICT.format(f"payload ({unlike[0]})") if unlike else ""
 
 
 def _says_the_same(given: object, now: object, before: object) -> bool:

@@ -25,18 +25,8 @@ from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.channels.handlers import ids_of
 from outbox.intake import reached
-from outbox.intake.envelope import (
-    CONFLICT,
-    Prepared,
-    Promise,
-    StoredMessage,
-    Taken,
-    difference,
-    header_of,
-    read,
-    stated,
-)
-from outbox.letters.burial import Letter, LetterHandler, Place, bury
+from outbox.intake.envelope import Prepared, Promise, StoredMessage, Taken, difference, header_of, read, stated
+from outbox.letters.burial import LetterHandler, Place, bury
 from outbox.messages import notify
 from outbox.messages.models import IdempotencyKey, OutboxMessage
 from outbox.messages.publish import SCOPE, expiry_of
@@ -194,28 +184,24 @@ class Intake(LetterHandler, Replayable):
                 taken.stored[id(record)] = new[key]
                 if batch.from_log:
                     taken.changed.setdefault(key, []).append(record)
-            elif unlike := difference(promise, stored):
-                taken.letters.append(self._conflict(batch, promise, unlike))
+            elif why := difference(promise, stored):
+                taken.letters.append(self.letter(batch, promise.record, "store", "key_conflict", why))
             else:
                 taken.settle(record, "repeated")
                 taken.repeats[id(record)] = message_id
 
-    def _conflict(self, batch: RecordBatch, promise: Promise, unlike: str) -> Letter:
-        text = CONFLICT.format(unlike)
-        return self.letter(batch, promise.record, "store", "key_conflict", text)
-
     @staticmethod
-    def _known(keys: Iterable[str]) -> dict[str, tuple[UUID | None, StoredMessage | None]]:
-        """The message of each key that was used before."""
+    def _known(keys: Iterable[str]) -> dict[str, tuple[UUID | None, StoredMessage | str]]:
+        """The message of each key that was used before, or its digest."""
         used = IdempotencyKey.objects.filter(scope=SCOPE, key__any=frozenset(keys))
-        ids = dict(used.values_list("key", "message_id")) if keys else {}
-        rows = OutboxMessage.objects.among([pk for pk in ids.values() if pk])
+        found = list(used.values_list("key", "message_id", "payload_hash")) if keys else []
+        rows = OutboxMessage.objects.among([pk for _, pk, _ in found if pk])
         columns = ("channel", "event_type", "aggregate", "payload")
         messages = {pk: StoredMessage(*content) for pk, *content in rows.values_list("id", *columns)}
-        return {key: (pk, messages.get(pk) if pk else None) for key, pk in ids.items()}
+        return {key: (pk, messages.get(pk, digest) if pk else digest) for key, pk, digest in found}
 
     def foresee(self, batch: RecordBatch) -> dict[int, str | None]:
-        """By the identity of each promised record of a batch: None if its key is new, else what is not as was stored."""
+        """By the identity of each promised record of a batch: None if its key is new, else why it is no repeat."""
         promises: Sequence[Promise] = batch.prepared.promises
         known = self._known({promise.key for promise in promises})
         return {

@@ -13,7 +13,7 @@ from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import redelivery
 from outbox.intake import reached
-from outbox.intake.envelope import CONFLICT, LOCKED, NAMED, READABLE, Prepared, envelope_of
+from outbox.intake.envelope import LOCKED, NAMED, READABLE, Prepared, envelope_of
 from outbox.intake.handler import Intake
 from outbox.intake.named_keys import keys_named_in
 from outbox.letters.models import DeadLetter
@@ -183,4 +183,4 @@ def _prepared(letter: DeadLetter) -> Prepared:
 def _judged(unlike: str | None) -> Judgement:
     if unlike is None:
         return STORED
-    return Judgement(False, "Fails again.", CONFLICT.format(unlike), "warn") if unlike else KNOWN
+    return Judgement(False, "Fails again.", unlike, "warn") if unlike else KNOWN

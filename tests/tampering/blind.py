@@ -109,7 +109,7 @@ BLIND = {
     "outbox.SavedView": "gone owner_number=+1 owner_number=-1 shared=True",
     "outbox.ViewerZone": "gone",
     "throttler.Customer": "gone held=True purge_before=now weight=+1 weight=-1",
-    "throttler.Lane": "drained=+1 first=-1 oldest_at=null waits=+1",
+    "throttler.Lane": "drained=+1 first=-1 newest=now oldest_at=null waits=+1",
     "throttler.LanePartition": "decided=+1 epoch=+1 epoch=-1 position=+1 position=-1 read=+1 read=-1",
     "throttler.LaneOwner": "gone starts=+1 starts=-1 transactions=False",
     "throttler.OutputDivision": "gone version=+1 version=-1",

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from notifications.mail.content import decode
+from outbox.intake.envelope import GONE
 from outbox.intake.handler import Intake
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import IdempotencyKey, OutboxMessage
@@ -130,11 +131,15 @@ def test_a_promise_is_compared_in_full_where_nothing_is_filled_in(settings):
     assert reasons() == ["key_conflict"]
 
 
-def test_a_known_key_whose_message_was_dropped_is_no_repeat_that_anybody_could_tell():
+def test_a_known_key_whose_message_was_dropped_is_a_repeat_if_its_digest_says_so():
     write(record(envelope()))
     OutboxMessage.objects.all().delete()
     write(record(envelope()))
-    assert reasons() == ["key_conflict"]
+    assert (reasons(), stored()) == ([], [])
+    IdempotencyKey.objects.update(payload_hash="0" * 32)
+    write(record(envelope()))
+    assert (DeadLetter.objects.get().reason, DeadLetter.objects.get().error) == ("key_conflict", GONE)
+    assert stored() == []
 
 
 def test_a_position_that_was_read_is_never_stored_again_although_its_key_is_gone():

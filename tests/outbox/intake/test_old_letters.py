@@ -13,10 +13,11 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.bookkeeping.models import FlowCounter
 from outbox.bookkeeping.verify import every_record_has_an_outcome
+from outbox.intake.envelope import GONE
 from outbox.intake.flow import OUTCOMES, MessagesIn
 from outbox.intake.handler import NAME
 from outbox.intake.reached import READ_BY, read_by
-from outbox.intake.redelivery import FORGOTTEN
+from outbox.intake.redelivery import FORGOTTEN, REPEATED
 from outbox.letters.levers import forecast, pull
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import judge
@@ -81,6 +82,24 @@ def test_what_was_sent_under_its_key_is_not_sent_again(buried, producer, days, s
     pull("requeue", [found.pk], PERSON, "try again")
     assert (len(stored()), letter().status) == (1, "resolved")
     assert days_pass(8) == 1, "nobody names the key any more"
+
+
+def test_the_forecast_and_the_deed_say_why_also_when_the_message_is_gone(buried):
+    """Its day was dropped: what its key says of it is left."""
+    found = buried(envelope())
+    assert days_pass(8) == 0
+    OutboxMessage.objects.all().delete()
+    digest = IdempotencyKey.objects.get().payload_hash
+    IdempotencyKey.objects.update(payload_hash="0" * 32)
+    assert (forecast(letter()).eligible, forecast(letter()).why) == (False, GONE)
+    ((_, failed),) = pull("requeue", [found.pk], PERSON, "try again").failed
+    assert (DeadLetter.objects.get(pk=failed.successor).error, stored()) == (GONE, [])
+    IdempotencyKey.objects.update(payload_hash=digest)
+    again = DeadLetter.objects.get(pk=failed.successor)
+    assert forecast(again).tone == "idle"
+    pull("requeue", [again.pk], PERSON, "try again")
+    again.refresh_from_db()
+    assert (stored(), again.status, again.evidence) == ([], "resolved", REPEATED)
 
 
 @pytest.mark.parametrize("way", WAYS)
