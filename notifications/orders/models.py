@@ -16,7 +16,7 @@ from config.database.queries import compiled
 from config.fields import IdentifierField, is_uuid, uuid7
 from config.flows import ORDER
 from notifications.mail.deliveries import Delivery
-from outbox.messages.models import OutboxMessage, Resend
+from outbox.messages.models import OutboxMessage, Resend, tomorrow
 
 MOST_AMOUNT = 999_999_999_999  # minor units; far below what a double can hold exactly
 NUMBER_DIGITS = 10
@@ -53,10 +53,14 @@ class OrderQuerySet(models.QuerySet["Order"]):
     def newest_first(self) -> OrderQuerySet:
         return self.order_by("-pk")
 
-    def with_last_message(self) -> OrderQuerySet:
-        """Adds `last_message_id`: what the next message of the order has to follow."""
-        newest = OrderEvent.objects.filter(order=OuterRef("pk")).order_by("-number").values("message_id")
-        return self.annotate(last_message_id=Subquery(newest[:1]))
+    def with_last_messages(self, aggregate: str, now: uuid.UUID, before: uuid.UUID) -> OrderQuerySet:
+        """Adds what the next message of the order has to follow: that of its last event, and the newest from id `now` on.
+
+        That one was resent, or made anew, by a host whose clock is ahead.
+        """
+        told = OrderEvent.objects.filter(order=OuterRef("pk")).order_by("-number").values("message_id")
+        ahead = OutboxMessage.objects.from_id(now, before).filter(aggregate=aggregate).order_by("-id").values("id")
+        return self.annotate(last_told=Subquery(told[:1]), last_ahead=Subquery(ahead[:1]))
 
     def as_seen(self, order: Order) -> OrderQuerySet:
         """The row, if it has not changed since `order` was read: the guard of every change."""
@@ -167,18 +171,21 @@ ORDER_FIELDS = [field.attname for field in Order._meta.concrete_fields if not fi
 
 def order_as_it_is(order_id: uuid.UUID) -> Order | None:
     """The order, with its `last_message_id`. Every change begins with it: the ORM takes 2 ms to think of the query."""
-    rows = _values_of(order_id=order_id)
+    rows = _values_of(order_id=order_id, aggregate=f"{ORDER}{order_id}", now=uuid7(), before=tomorrow())
     if not rows:
         return None
-    *values, last_message_id = rows[0]
+    *values, told, ahead = rows[0]
     order = Order.from_db(DEFAULT_DB_ALIAS, ORDER_FIELDS, values)
-    order.last_message_id = last_message_id
+    order.last_message_id = max(filter(None, (told, ahead)), default=None)
     return order
 
 
 @compiled
-def _values_of(order_id: uuid.UUID) -> models.QuerySet[Order, tuple[object, ...]]:
-    return Order.objects.with_last_message().filter(pk=order_id).values_list(*ORDER_FIELDS, "last_message_id")
+def _values_of(
+    order_id: uuid.UUID, aggregate: str, now: uuid.UUID, before: uuid.UUID
+) -> models.QuerySet[Order, tuple[object, ...]]:
+    orders = Order.objects.with_last_messages(aggregate, now, before).filter(pk=order_id)
+    return orders.values_list(*ORDER_FIELDS, "last_told", "last_ahead")
 
 
 # -- Orders with their mails -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.template import TemplateDoesNotExist
 
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.database.transactions import Remedy, Stale, remedy_for
 from notifications.flow import checks
@@ -16,6 +18,8 @@ from notifications.mail import content
 from notifications.orders import changes
 from notifications.orders.changes import Impossible, UnknownOrder, change
 from notifications.orders.models import Order, OrderEvent
+from outbox.bookkeeping import counters
+from outbox.delivery.levers import resend
 from outbox.models import IdempotencyKey, OutboxMessage
 from tests.notifications.conftest import new_order, race
 
@@ -120,6 +124,21 @@ def test_ids_rise_with_the_version_even_if_this_hosts_clock_is_behind(order, mon
     change(order.pk, "refund", 1)
     ids = list(OrderEvent.objects.oldest_first().values_list("message_id", flat=True))
     assert all(one < two for one, two in pairwise(ids))
+
+
+def test_they_rise_above_a_mail_that_a_host_whose_clock_is_ahead_has_sent_again(order, monkeypatch):
+    change(order.pk, "pay")
+    OutboxMessage.objects.update(state="sent", sent_at=database_now())
+    counters.add({("outbox", "email", "confirmed"): 1}, database_now())
+    here = time.time_ns
+    with monkeypatch.context() as there:
+        there.setattr("config.fields.time.time_ns", lambda: here() + 60 * 10**9)
+        copy = resend(OutboxMessage.objects.get().pk, Operator("Anna"), "it never came")
+    monkeypatch.setattr("config.fields._last", 0)
+    change(order.pk, "refund", 1)
+    change(order.pk, "refund", 1)
+    ids = list(OrderEvent.objects.oldest_first().values_list("message_id", flat=True))
+    assert ids[0] < copy < ids[1] < ids[2]
 
 
 def test_order_and_message_commit_together(order):
