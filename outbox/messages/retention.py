@@ -17,12 +17,14 @@ from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.db.models.functions import Greatest
 
 from config.database.queries import in_chunks
+from config.flows import flows
 from config.partitions import Keep, Partition, PartitionSpec
 from config.partitions.spec import day_of
+from config.redelivery import Letters
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import FlowCounter
-from outbox.messages.keys import named_by_letters, needed
+from outbox.letters.models import LISTED, BurialKey, DeadLetter
 from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage, Resend
 from outbox.messages.publish import SCOPE
 from outbox.partitioned import MESSAGES
@@ -104,7 +106,9 @@ def _in_chunks(rows: Any) -> Iterator[dict[str, object]]:
 
 
 # -- Deletes old idempotency keys daily, and counts what was deleted -----------------------------------------
+# But for those of what may still be sent, or may come back.
 KEYS_SWEPT = "keys_swept"
+Keys = QuerySet[IdempotencyKey]
 
 
 def sweep_keys(now: datetime) -> int:
@@ -114,16 +118,52 @@ def sweep_keys(now: datetime) -> int:
     """
     oldest = now - timedelta(days=settings.OUTBOX_IDEMPOTENCY_DAYS)
     expired = IdempotencyKey.objects.filter(created_at__lt=oldest).order_by("created_at")
-    named = named_by_letters(expired.filter(scope=SCOPE))
+    named = _named_by_letters(expired.filter(scope=SCOPE))
     return sum(_sweep_chunk(keys, named, oldest, now) for keys in in_chunks(expired))
 
 
-def _sweep_chunk(keys: QuerySet[IdempotencyKey], named: frozenset[int], oldest: datetime, now: datetime) -> int:
+def _sweep_chunk(keys: Keys, named: frozenset[int], oldest: datetime, now: datetime) -> int:
     with transaction.atomic():
-        kept = needed(keys) | named.intersection(keys.values_list("pk", flat=True))
+        kept = _needed(keys) | named.intersection(keys.values_list("pk", flat=True))
         # As if it were written a day later: the next daily round asks again.
         keys.filter(pk__in=kept).update(created_at=oldest + timedelta(days=1))
         return _delete_counted(keys, now)
+
+
+def _named_by_letters(keys: Keys) -> frozenset[int]:
+    """Those of these keys that unresolved letters name: without them what comes back of a letter would be new."""
+    found: set[int] = set()
+    for theirs in (letters for flow in flows() for letters in flow.letters()):
+        for names in _names_of(theirs):
+            found.update(keys.filter(key__any=names).values_list("pk", flat=True))
+    return frozenset(found)
+
+
+def _names_of(theirs: Letters[DeadLetter]) -> Iterator[frozenset[str]]:
+    if not theirs.keyed:
+        return
+    rows = DeadLetter.objects.of_source(theirs.source).unresolved().defer("traceback", "error").order_by("pk")
+    page = list(rows[:LISTED])
+    while page:
+        if names := frozenset(name for letter in page for name in theirs.keys(letter)):
+            yield names
+        page = list(rows.filter(pk__gt=page[-1].pk)[:LISTED])
+
+
+def _needed(keys: Keys) -> set[int]:
+    """Those of a chunk of keys whose message is not finished, or has a letter of which it may be sent yet.
+
+    And of what a person has sent again: which family it is of, nothing else can prove.
+    """
+    messages = {pk: message for pk, message in keys.values_list("pk", "message_id") if message}
+    waiting = OutboxMessage.objects.among(messages.values()).unfinished()
+    to_come = {str(pk) for pk in waiting.values_list("pk", flat=True)}
+    to_come |= {str(pk) for pk in Resend.objects.filter(pk__in=set(messages.values())).values_list("pk", flat=True)}
+    buried = BurialKey.objects.filter(group=FLOW, topic_id__in=[str(pk) for pk in messages.values()])
+    if names := set(buried.values_list("topic_id", flat=True)):  # letters have no index of their messages
+        rows = DeadLetter.objects.of_source(FLOW).unresolved().filter(topic_id__in=names)
+        to_come.update(rows.values_list("topic_id", flat=True))
+    return {pk for pk, message_id in messages.items() if str(message_id) in to_come}
 
 
 RESENDS_SWEPT = "resends_swept"
