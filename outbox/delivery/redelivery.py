@@ -14,7 +14,7 @@ from django.db.models import F
 from django.urls import reverse
 
 from config.admin import humanize
-from config.fields import uuid7_after
+from config.fields import uuid7, uuid7_after
 from config.kafka.records import shown_headers
 from config.redelivery import Effect, Judgement, PayloadForm, Refusal
 from config.telemetry.logs import log_committed
@@ -179,14 +179,18 @@ def _revive(ids: Sequence[UUID], now: datetime) -> None:
 
 def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
     effects: dict[UUID, Effect] = {}
-    messages, keys = [], []
-    for letter in sorted(letters, key=lambda letter: letter.pk):
+    contents: list[tuple[DeadLetter, dict[str, str]]] = []
+    for letter in sorted(letters, key=message_of):  # as they were promised: one may be buried behind its successors
         try:
-            content = _content(letter)
+            contents.append((letter, _content(letter)))
         except Refusal as refusal:
             effects[letter.pk] = Effect("refused", str(refusal))
-            continue
-        message_id = uuid7_after(_followed(letter))
+    messages, keys = [], []
+    aggregates = {content["aggregate"] for _, content in contents}
+    newest = OutboxMessage.objects.newest_of(aggregates, uuid7()) if aggregates else {}
+    for letter, content in contents:
+        aggregate = content["aggregate"]
+        message_id = newest[aggregate] = uuid7_after(_followed(letter, newest.get(aggregate)))
         key = f"letter/{letter.pk}/{message_id.hex}"
         content["payload"] = _renewed(content, key, now)
         times = {"created_at": now, "available_at": now, "expires_at": expiry_of(now)}
@@ -202,10 +206,12 @@ def _made_anew(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effec
     return effects
 
 
-def _followed(letter: DeadLetter) -> UUID | None:
-    """The message before the one that is made anew: its id is below; none that lies in partitions no claim reads yet."""
-    message_id = message_of(letter)
-    return message_id if message_id < tomorrow() else None
+def _followed(letter: DeadLetter, newest: UUID | None) -> UUID | None:
+    """What stands before the message that is made anew: the lost one, and the `newest` of its aggregate.
+
+    None that lies in partitions no claim reads yet.
+    """
+    return max((pk for pk in (message_of(letter), newest) if pk and pk < tomorrow()), default=None)
 
 
 def _content(letter: DeadLetter) -> dict[str, str]:

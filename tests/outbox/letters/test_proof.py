@@ -36,9 +36,10 @@ def again(letter: DeadLetter) -> DeadLetter:
     return DeadLetter.objects.get(pk=letter.pk)
 
 
-def requeue(letter: DeadLetter) -> None:
+def requeue(letter: DeadLetter, others: int = 0) -> None:
+    """`others`: open letters beside it."""
     assert levers.pull("requeue", [letter.pk], ME, "try").acted == 1
-    assert counts() == (0, 1)
+    assert counts() == (others, 1)
 
 
 def look() -> int:
@@ -148,6 +149,33 @@ def test_what_is_made_anew_stands_behind_its_first_message(letter, clock, known)
     clock.ahead(seconds=-60)
     requeue(letter)
     assert (OutboxMessage.objects.get().pk > UUID(letter.topic_id)) == known
+
+
+def test_those_made_anew_of_one_aggregate_stand_as_they_were_promised(letter, memory, go):
+    promise(payload={"n": 2})
+    memory.always = PERMANENT
+    go(memory)
+    requeue(letter, others=1)
+    go(memory)
+    look()
+    rows = list(DeadLetter.objects.open().order_by("pk"))
+    assert rows[0].topic_id > rows[1].topic_id, "the first one failed again behind the second"
+    OutboxMessage.objects.all().delete()
+    with transaction.atomic():
+        redelivery.take_back(rows, database_now())
+    assert list(OutboxMessage.objects.order_by("pk").values_list("payload", flat=True)) == ['{"n":1}', '{"n":2}']
+
+
+def test_what_is_made_anew_stands_behind_what_a_host_whose_clock_is_ahead_has_made(letter, memory, go, clock):
+    memory.always = PERMANENT
+    second = promise(payload={"n": 2})
+    go(memory)
+    OutboxMessage.objects.all().delete()
+    clock.ahead(seconds=60)
+    requeue(letter, others=1)
+    clock.ahead(seconds=0)
+    assert levers.pull("requeue", [DeadLetter.objects.get(topic_id=str(second)).pk], ME, "try").acted == 1
+    assert list(OutboxMessage.objects.order_by("pk").values_list("payload", flat=True)) == ['{"n":1}', '{"n":2}']
 
 
 def test_a_message_made_anew_that_fails_is_the_next_revision(letter, memory, go):
