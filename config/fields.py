@@ -6,7 +6,9 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 from django.db import models
@@ -129,6 +131,7 @@ def is_uuid(text: str) -> bool:
 
 
 _last = 0
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def uuid7() -> uuid.UUID:
@@ -139,18 +142,30 @@ def uuid7() -> uuid.UUID:
     global _last
     ticks = time.time_ns() * 4096 // 1_000_000
     _last = ticks = max(ticks, _last + 1)
-    millis, fraction = divmod(ticks, 4096)
-    tail = int.from_bytes(os.urandom(8)) & (2**62 - 1)
-    return uuid.UUID(int=millis << 80 | 7 << 76 | fraction << 64 | 2 << 62 | tail)
+    return _of_ticks(ticks)
 
 
 def uuid7_after(previous: uuid.UUID | None) -> uuid.UUID:
     """A version-7 UUID above `previous`, even where this host's clock is behind the one that made it."""
     fresh = uuid7()
-    if previous is None or fresh > previous:
-        return fresh
-    millis, fraction = divmod((previous.int >> 80 << 12 | previous.int >> 64 & 0xFFF) + 1, 4096)
-    return uuid.UUID(int=millis << 80 | 7 << 76 | fraction << 64 | fresh.int & (2**64 - 1))
+    return fresh if previous is None or fresh > previous else _of_ticks(_ticks(previous) + 1)
+
+
+def uuid7s_from(moment: datetime, previous: uuid.UUID | None) -> Iterator[uuid.UUID]:
+    """Rising version-7 UUIDs from a moment on, which the database has told, and above `previous`; no host's clock is in them."""
+    first = (moment - EPOCH) // timedelta(microseconds=1) * 4096 // 1000
+    return map(_of_ticks, count(max(first, _ticks(previous) + 1) if previous else first))
+
+
+def _of_ticks(ticks: int) -> uuid.UUID:
+    """One of that 4096th of a millisecond since 1970."""
+    millis, fraction = divmod(ticks, 4096)
+    tail = int.from_bytes(os.urandom(8)) & (2**62 - 1)
+    return uuid.UUID(int=millis << 80 | 7 << 76 | fraction << 64 | 2 << 62 | tail)
+
+
+def _ticks(value: uuid.UUID) -> int:
+    return value.int >> 80 << 12 | value.int >> 64 & 0xFFF
 
 
 def uuid7_milliseconds(value: uuid.UUID) -> int:

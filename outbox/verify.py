@@ -29,6 +29,7 @@ from outbox.letters.verify import (
     every_letter_has_its_group,
     every_letter_was_counted,
     letters_are_as_they_came,
+    letters_are_in_order,
     letters_counted,
     what_failed_again_is_linked,
 )
@@ -119,6 +120,7 @@ def checks() -> Iterator[Check]:
         yield from batches_are_counted()
         yield _replays_fit()
         yield what_failed_again_is_linked()
+        yield letters_are_in_order()
 
 
 def payload_checks() -> Iterator[Check]:

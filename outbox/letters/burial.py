@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from config.database.transactions import Remedy, remedy_for
 from config.database.upsert import Upsert
-from config.fields import in_ascii, storable, uuid7
+from config.fields import in_ascii, storable, uuid7s_from
 from config.kafka import Mark, Record, RecordBatch, Replayed, Tally, topic_name
 from config.kafka.consumer import Handler
 from config.kafka.positions import TopicPartition
@@ -51,11 +51,11 @@ BURIAL = Upsert(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Letter:
     """A failure to be buried: the record as received, the step that failed, a stable reason, a text.
 
-    `template` is the text without the names that it says, where whoever wrote it knows them.
+    `template` is the text without the names that it says, where whoever wrote it knows them. `bury` gives it its `id`.
     """
 
     source: str
@@ -70,7 +70,7 @@ class Letter:
     business_key: str = ""
     headers: Sequence[Header] = field(default=())
     template: str = ""
-    id: UUID = field(default_factory=uuid7)
+    id: UUID | None = None
     predecessor: UUID | None = None  # the letter of the revision before
 
     @property
@@ -114,16 +114,25 @@ def bury(letters: Sequence[Letter], group: str, now: datetime) -> Sequence[Lette
     if len(letters) > 1:
         middle = len(letters) // 2
         return [*bury(letters[:middle], group, now), *bury(letters[middle:], group, now)]
-    return [letters[0]] if _bury([_bare(letters[0])], group, now, plain=True) else []
+    bare = _bare(letters[0])
+    written = _bury([bare], group, now, plain=True)
+    letters[0].id = bare.id
+    return [letters[0]] if written else []
 
 
 def _bury(letters: Sequence[Letter], group: str, now: datetime, plain: bool) -> Sequence[Letter]:
     """Write them; `plain` with ASCII alone, for a database that has not all characters."""
-    rows = {letter.key: letter for letter in letters}
-    keys = [(*key, digest(keepable(letter.record.value))) for key, letter in sorted(rows.items())]
-    fresh = [rows[tuple(key)] for key in BURIAL.run(keys, {"group": group})]
+    rows = {letter.key: letter for letter in sorted(letters, key=lambda letter: letter.key)}
+    # Asked before the keys are inserted: of two who bury at once, none has a smaller number and a higher id without need.
+    above = DeadLetter.objects.filter(source__in={letter.source for letter in letters}).ahead_of(now)
+    keys = [(*key, digest(keepable(letter.record.value))) for key, letter in rows.items()]
+    unknown = {tuple(key) for key in BURIAL.run(keys, {"group": group})}
+    fresh = [letter for key, letter in rows.items() if key in unknown]
     if not fresh:
         return []
+    # Replays go by these ids, and the cut-off of a batch: they are in the order of the places, and no host's clock is in them.
+    for letter, letter_id in zip(fresh, uuid7s_from(now, above), strict=False):
+        letter.id = letter_id
     causes = (PlainCause(*letter.cause) if plain else letter.cause for letter in fresh)
     groups = counts.groups_for(causes, now)
     written = [_letter(letter, groups[letter.cause].pk, group, now) for letter in fresh]

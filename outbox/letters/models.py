@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from django.db.models import Q
 from django.db.models.base import ModelState
 from django.db.models.functions import Length
 
-from config.fields import IdentifierField, uuid7
+from config.fields import IdentifierField, smallest_uuid7, uuid7
 from config.flows import called, letters_of
 from config.redelivery import Refusal
 from outbox.groups.models import FailureGroup
@@ -96,6 +96,14 @@ class DeadLetterQuerySet(models.QuerySet["DeadLetter"]):
 
     def newest_first(self) -> DeadLetterQuerySet:
         return self.order_by("-id")
+
+    def ahead_of(self, now: datetime) -> UUID | None:
+        """The highest id of now or later, by the database's clock: of this transaction, or from before the clock went back.
+
+        Not what is more than a day ahead: nothing may follow that one.
+        """
+        first, end = (smallest_uuid7(int(moment.timestamp() * 1000)) for moment in (now, now + timedelta(days=1)))
+        return self.filter(pk__gte=first, pk__lt=end).order_by("-pk").values_list("pk", flat=True).first()
 
 
 class PayloadRevisionQuerySet(models.QuerySet["PayloadRevision"]):

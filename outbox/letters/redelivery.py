@@ -95,8 +95,8 @@ def returns_of(letters: Sequence[DeadLetter]) -> tuple[list[ReturnedBatch], Refu
 def failed_again(failed: Sequence[Letter]) -> dict[UUID, Effect]:
     """The effects of the letters whose records a handler has just buried once more, by the letters they came back from."""
     ours = [(origin, letter) for letter in failed if (origin := letter.origin)]
-    rows = DeadLetter.objects.filter(pk__in=[letter.id for _, letter in ours]) if ours else DeadLetter.objects.none()
-    written = set(rows.values_list("pk", flat=True))
+    named = [letter.id for _, letter in ours if letter.id]
+    written = set(DeadLetter.objects.filter(pk__in=named).values_list("pk", flat=True)) if named else set()
     return {
         origin: Effect("failed_again", letter.error, successor=letter.id if letter.id in written else _known(letter))
         for origin, letter in ours

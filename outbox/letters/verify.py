@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
-from django.db.models import Count, Exists, OuterRef, Subquery, Sum
+from django.db.models import Count, Exists, F, OuterRef, Subquery, Sum, Window
+from django.db.models.functions import Lag
 
 from config.database.queries import by_key
 from config.flows import Check
@@ -14,9 +16,11 @@ from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.verify import OFFENDERS
 from outbox.groups.models import FailureGroup
 from outbox.letters.edits import LETTER, VERB
-from outbox.letters.models import BurialKey, DeadLetter, PayloadRevision
+from outbox.letters.models import BurialKey, DeadLetter, DeadLetterQuerySet, PayloadRevision
 
 CHUNK = 25  # a letter has up to four megabytes
+SUSPECTS = 500
+LONG = ("payload", "headers", "traceback", "error")
 
 
 def every_letter_has_its_group() -> Check:
@@ -115,3 +119,31 @@ def what_failed_again_is_linked() -> Check:
         "every letter that failed again has its successor",
         rows=[str(pk) for pk in lost.values_list("pk", flat=True)[:OFFENDERS]],
     )
+
+
+def letters_are_in_order() -> Check:
+    """No letter that may come back has a higher id than one of its key that was buried after it: replays go by the ids.
+
+    Which one was buried first the database's clock says, never the id.
+    """
+    back = DeadLetter.objects.filter(status__in=["open", "requeued"]).exclude(business_key="")
+    before = Window(Lag("created_at"), partition_by=[F("source"), F("business_key")], order_by=F("id").asc())
+    late = back.annotate(before=before).filter(before__gt=F("created_at")).order_by()
+    suspects = DeadLetter.objects.filter(pk__in=list(late.values_list("pk", flat=True)[:SUSPECTS])).defer(*LONG)
+    found = (letter for letter in suspects if _is_misplaced(letter, back))
+    rows = [(letter.business_key, letter.pk) for letter in islice(found, OFFENDERS)]
+    return Check("open and requeued letters of one key have ids in the order of their burial", rows=rows)
+
+
+def _is_misplaced(letter: DeadLetter, letters: DeadLetterQuerySet) -> bool:
+    """Whether one of its key has a lower id and was buried later. Times are read before anything is written, so that of two
+    transactions at once the later may seem the earlier: the database's number of the burial key has to say the same."""
+    same = letters.filter(source=letter.source, business_key=letter.business_key)
+    number = _number_of(letter)
+    later = same.filter(pk__lt=letter.pk, created_at__gt=letter.created_at).defer(*LONG)
+    return any(_number_of(sibling) > number for sibling in later)
+
+
+def _number_of(letter: DeadLetter) -> int:
+    place = {name: getattr(letter, name) for name in ("topic_id", "topic", "partition", "offset", "step", "revision")}
+    return BurialKey.objects.filter(group=letter.consumer_group, **place).values_list("pk", flat=True).first() or 0

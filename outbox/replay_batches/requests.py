@@ -19,9 +19,10 @@ from config.telemetry.logs import log_committed
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
 from outbox.letters.levers import LEASTS
+from outbox.letters.models import DeadLetter
 from outbox.messages.filters import MessageFilter
 from outbox.replay_batches import lifecycle, pacing, preview
-from outbox.replay_batches.models import LEASE, SENDING, ReplayBatch
+from outbox.replay_batches.models import LEASE, OF_MESSAGES, SENDING, ReplayBatch
 
 State = ReplayBatch.State
 LEAST = LEASTS | {"resend": LEAST_REASON}  # characters of the reason, by verb
@@ -53,13 +54,19 @@ def draft(
     now = database_now()
     mine: dict[str, object] = {"lease_token": token, "lease_until": now + LEASE} if token else {}
     who = {"requested_by": operator.name[:150], "user": operator.user, "reason": reason, "code": code}
-    cut_off = EVERY_LETTER if chosen.ids else smallest_uuid7(int(now.timestamp() * 1000) + 1)
+    cut_off = EVERY_LETTER if chosen.ids or verb in OF_MESSAGES else _cut_off(now)
     batch = ReplayBatch.objects.create(
         verb=verb, filter=chosen.stored(), cut_off=cut_off, rate=rate, canary=canary, automatic=automatic,
         edit=change.stored() if change else {}, created_at=now, **who, **mine,
     )  # fmt: skip
     log_committed("replay_batch_moved", batch=batch.pk, verb=verb, was="", became=str(batch.state))
     return batch
+
+
+def _cut_off(now: datetime) -> uuid.UUID:
+    """The highest id that a letter of now may have: from before the database's clock went back there may be higher ones."""
+    smallest = smallest_uuid7(int(now.timestamp() * 1000) + 1)
+    return max(smallest, DeadLetter.objects.all().ahead_of(now) or smallest)
 
 
 def confirm(

@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django.db import DataError
@@ -79,7 +80,9 @@ class Scripted(Letters):
         return self.closed[0] if self.closed else ""
 
 
-def letters(number: int, source: str = "swift", key: Callable[[int], str] | None = None) -> list[uuid.UUID]:
+def letters(
+    number: int, source: str = "swift", key: Callable[[int], str] | None = None, now: datetime | None = None
+) -> list[uuid.UUID]:
     """So many open letters with the keys K0, K1 … unless `key` names others; their ids, oldest first."""
     start = DeadLetter.objects.count()
     name = key or (lambda at: f"K{start + at}")
@@ -87,7 +90,7 @@ def letters(number: int, source: str = "swift", key: Callable[[int], str] | None
     for at in range(number):
         record = Replayed("scripted", 0, start + at, 1_700_000_000_000, b"k", b"{}")
         found.append(Letter(source, "test", "broken", "it broke", record, business_key=name(at)))
-    bury(found, "g", database_now())
+    bury(found, "g", now or database_now())
     return list(DeadLetter.objects.order_by("pk").values_list("pk", flat=True)[start:])
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from config.database.clock import database_now
 from config.fields import uuid7_milliseconds
-from config.redelivery import Refusal
+from config.redelivery import Effect, Refusal
 from outbox.groups.models import FailureGroup
 from outbox.letters import levers
 from outbox.letters.filters import Filter
+from outbox.letters.models import DeadLetter
 from outbox.models import OperatorAction
 from outbox.replay_batches import preview, requests
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
@@ -27,6 +28,7 @@ from tests.outbox.replay_batches.scripted_flow import (
     letters,
     previewed,
     run_until,
+    step,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -48,6 +50,45 @@ def test_what_arrives_after_the_request_is_not_in_the_set():
     assert counts(batch) == {"eligible": 5}
     letters(5)
     assert counts(batch) == {"eligible": 5}
+
+
+@pytest.mark.parametrize(("before", "after"), [(60, 0), (0, -60), (60, -60), (-60, 60), (0, 0)])
+def test_the_clocks_of_hosts_do_not_move_the_cut_off(clock, before, after):
+    clock.ahead(seconds=before)
+    letters(2)
+    clock.ahead(seconds=0)
+    batch = draft()
+    clock.ahead(seconds=after)
+    letters(3)
+    clock.ahead(seconds=0)
+    run_until(batch, "previewed")
+    assert counts(batch) == {"eligible": 2}
+
+
+def test_letters_from_before_the_databases_clock_went_back_are_in_the_set():
+    in_a_minute = database_now() + timedelta(minutes=1)
+    letters(2, now=in_a_minute)
+    batch = draft()
+    letters(3)
+    run_until(batch, "previewed")
+    assert counts(batch) == {"eligible": 2}
+
+
+@pytest.mark.parametrize("seconds", [(60, 0, -60), (-60, 0, 60)])
+def test_those_of_one_key_go_one_after_the_other_in_the_order_of_their_burial(scripted, clock, seconds):
+    for ahead in seconds:
+        clock.ahead(seconds=ahead)
+        letters(1, "slow", lambda at: "K")
+    clock.ahead(seconds=0)
+    scripted.proven["K"] = Effect("resolved", "there")
+    batch = confirmed(rate=10_000)
+    taken: list[int] = []
+    while batch.state != "done":
+        step()
+        ids = ReplayItem.objects.filter(state="requeued").values("letter")
+        taken += DeadLetter.objects.filter(pk__in=ids).exclude(offset__in=taken).values_list("offset", flat=True)
+        batch.refresh_from_db()
+    assert taken == [0, 1, 2]
 
 
 def test_a_preview_says_how_many_are_eligible_and_why_others_are_not(scripted, settings):

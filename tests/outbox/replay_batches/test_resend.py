@@ -109,6 +109,37 @@ def test_each_is_said_again_once_after_a_canary_and_proven_by_its_receipt(memory
     assert_whole()
 
 
+@pytest.mark.parametrize("way", ["batch", "command"])
+def test_a_copy_stands_behind_all_of_its_aggregate_although_the_hosts_clock_is_behind(memory, go, clock, way):
+    clock.ahead(seconds=60)
+    (pk,) = sent(1, memory, go)
+    waiting = promise("order:0")
+    clock.ahead(seconds=-60)
+    if way == "batch":
+        batch = confirmed(ids=[str(pk)])
+    else:
+        run(str(pk), "--reason", "it never came", "--detach")
+        batch = ReplayBatch.objects.get()
+    while not (copies := copies_of(pk)):
+        step()
+    assert [pk < waiting, [waiting] < copies] == [True, True]
+    carried_out(batch, memory, go)
+    assert memory.accepted == [pk, waiting, *copies]
+    assert_whole()
+
+
+@pytest.mark.parametrize(("before", "after"), [(60, 0), (0, -60), (60, -60), (-60, 60)])
+def test_the_clocks_of_hosts_do_not_move_the_cut_off(memory, go, clock, before, after):
+    clock.ahead(seconds=before)
+    sent(2, memory, go)
+    clock.ahead(seconds=0)
+    batch = requests.draft("resend", MessageFilter(since=LONG_AGO), ANNA)
+    clock.ahead(seconds=after)
+    sent(3, memory, go)
+    clock.ahead(seconds=0)
+    assert run_until(batch, "previewed").pinned == 2
+
+
 def test_the_preview_says_which_are_refused_and_why(memory, go, monkeypatch):
     ids = sent(8, memory, go)
     for pk, state in zip(ids, ("dead_lettered", "expired", "cancelled", "uncertain"), strict=False):
