@@ -19,33 +19,52 @@ from buffer.flush import supplement
 from buffer.flush.freeze import iso
 from buffer.ingest.handler import Ingest
 from buffer.partitioned import sweep_batches, sweep_minutes
-from buffer.picture import OVERDUE, Numbers, gauges, picture
+from buffer.picture import OVERDUE, BufferNumbers, needs, stages
 from buffer.streams import GROUP, Stream, streams
 from config.admin import humanize
 from config.database.clock import database_now
-from config.flows import Check, Flow, Picture, Reading, Sample, Worker
+from config.flows import Check, Need, Reading, Sample, Stage, Worker
 from config.kafka import Record, topic_name
 from config.redelivery import Effect, Judgement, Letters
+from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
+from outbox.letters.topic_flow import TopicFlow
 
 
-class Aggregator(Flow):
+class Aggregator(TopicFlow[BufferNumbers]):
     """Per-order messages become one batch per warehouse."""
 
     name = "buffer"
+    purpose = "One batch per warehouse"
+    page = "admin:buffer_bucket_changelist"
+    group = GROUP
+    reader = "Ingest"
+    unread = "order messages unread"
+    awaited = (flush.PUBLISH,)
+    numbers_class = BufferNumbers
     headline = ("orders waiting", "batches sent")
 
     def workers(self) -> Sequence[Worker]:
         return [Worker("ingest_events"), Worker("flush_buffer")]
 
-    def picture(self, now: datetime) -> Picture | None:
-        return picture(now)
+    def topics(self) -> Sequence[str]:
+        return [stream.topic for stream in streams().values()]
+
+    def stages(self, numbers: BufferNumbers) -> Iterator[Stage]:
+        return stages(numbers)
+
+    def own_needs(self, numbers: BufferNumbers) -> Iterator[Need]:
+        return needs(numbers)
 
     def gauges(self, now: datetime) -> Iterator[Reading]:
-        return gauges(now)
+        numbers = self.numbers(now)
+        for name in numbers.names:
+            yield Reading(metrics.PENDING_EVENTS, counters.totals(name).get("open", 0), {"stream": name})
+        yield Reading(metrics.OLDEST_PENDING, numbers.oldest.total_seconds() if numbers.oldest else 0)
+        yield from super().gauges(now)
 
     def verify(self) -> Iterator[Check]:
         return verify.checks(list(streams()))
@@ -64,7 +83,7 @@ class Aggregator(Flow):
 
     def waiting(self) -> Sequence[tuple[str, int]]:
         return [
-            ("order messages unread", Watermark.objects.of_group(GROUP).unread()),
+            *super().waiting(),
             ("orders waiting", Bucket.objects.waiting().aggregate(total=Sum("open_count"))["total"] or 0),
             ("batches unsent", Batch.objects.claimed().count()),
         ]
@@ -87,7 +106,7 @@ class Aggregator(Flow):
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         now = database_now()
-        numbers = Numbers(now)
+        numbers = self.numbers(now)
         for stream in streams().values():
             yield f"stream {stream.name}", *Watermark.objects.of_topic(stream.topic).diagnosis("ingest_events", now)
         late = max(numbers.overdue, numbers.unsent_for)

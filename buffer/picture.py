@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -13,57 +13,19 @@ from django.db.models import Count, Max, Min, Q
 from django.urls import reverse
 
 from buffer.events.models import Batch, Bucket
-from buffer.streams import GROUP, streams
+from buffer.streams import streams
 from config.admin import humanize
-from config.flows import Need, Picture, Reading, Stage
-from config.kafka import topic_name
-from config.telemetry import metrics
-from outbox.bookkeeping import counters, progress
-from outbox.bookkeeping.progress import LONG, Progress, Trends, position_needs, reader_stage, topic_stage
-from outbox.letters import overview
-from outbox.letters.overview import letter_counts, letter_needs
+from config.flows import Need, Stage
+from outbox.bookkeeping.progress import LONG, reader_stage, topic_stage
+from outbox.letters.topic_flow import TopicNumbers
 
 OVERDUE = timedelta(seconds=60)
-
-
-def picture(now: datetime) -> Picture:
-    """Home's row of the aggregator."""
-    numbers = Numbers(now)
-    return Picture(
-        name="Aggregator",
-        purpose="One batch per warehouse",
-        stages=list(_stages(numbers)),
-        needs=list(_needs(numbers)),
-        **letter_counts(numbers.names),
-        letters_last_hour=numbers.in_last_hour("parked", "late"),
-        url=reverse("admin:buffer_bucket_changelist"),
-        letters_url=reverse("admin:outbox_failuregroup_changelist"),
-    )
-
-
-def gauges(now: datetime) -> Iterator[Reading]:
-    """What /metrics says of the buffer."""
-    numbers = Numbers(now)
-    for name in numbers.names:
-        yield Reading(metrics.PENDING_EVENTS, counters.totals(name).get("open", 0), {"stream": name})
-    yield Reading(metrics.OLDEST_PENDING, numbers.oldest.total_seconds() if numbers.oldest else 0)
-    yield from overview.gauges(numbers.names)
-    yield from progress.gauges(numbers.progress)
-
-
 MOST_BATCHES = 1000
 
 
 @dataclass
-class Numbers(Trends):
-    """Counters and indexed look-ups, each asked once."""
-
-    names: Sequence[str] = field(default_factory=lambda: list(streams()))
-
-    @cached_property
-    def progress(self) -> Progress:
-        topics = [topic_name(stream.topic) for stream in streams().values()]
-        return Progress.of(topic_name(GROUP), topics, self.now)
+class BufferNumbers(TopicNumbers):
+    """What home and /metrics say of orders that wait and of batches; `names` are the streams."""
 
     @cached_property
     def waiting(self) -> dict[str, Any]:
@@ -106,9 +68,9 @@ class Numbers(Trends):
     def unsent_for(self) -> timedelta:
         return self.now - self.unsent[0].claimed_at if self.unsent else timedelta(0)
 
-    @cached_property
+    @property
     def open(self) -> int:
-        return sum(counters.totals(name).get("open", 0) for name in self.names)
+        return self.totals["open"]
 
     def open_trend(self) -> list[int]:
         """Backwards from what is open now."""
@@ -119,7 +81,7 @@ class Numbers(Trends):
 
 
 # -- Stages ------------------------------------------------------------------------------------------------
-def _stages(numbers: Numbers) -> Iterator[Stage]:
+def stages(numbers: BufferNumbers) -> Iterator[Stage]:
     yield topic_stage(_name_of({stream.topic for stream in streams().values()}), numbers, numbers.progress)
     yield reader_stage(
         "Ingest", numbers, numbers.progress, "accepted", ["redelivered", "superseded"], ["parked", "late"]
@@ -133,7 +95,7 @@ def _name_of(topics: set[str]) -> str:
     return next(iter(topics)) if len(topics) == 1 else f"{len(topics)} topics"
 
 
-def _buffer(numbers: Numbers) -> Stage:
+def _buffer(numbers: BufferNumbers) -> Stage:
     full = numbers.open >= settings.BUFFER_HIGH_WATER
     age = f"oldest {humanize.length(numbers.oldest.total_seconds())}" if numbers.oldest else "nothing waits"
     return Stage(
@@ -148,7 +110,7 @@ def _buffer(numbers: Numbers) -> Stage:
     )
 
 
-def _flush(numbers: Numbers) -> Stage:
+def _flush(numbers: BufferNumbers) -> Stage:
     stuck = numbers.overdue > OVERDUE or numbers.unsent_for > OVERDUE
     late = f"oldest due {humanize.length(numbers.overdue.total_seconds())}" if numbers.waiting["due"] else "none late"
     return Stage(
@@ -163,7 +125,7 @@ def _flush(numbers: Numbers) -> Stage:
     )
 
 
-def _output(numbers: Numbers) -> Stage:
+def _output(numbers: BufferNumbers) -> Stage:
     trend = numbers.history("batches_sent")
     away = numbers.progress.away
     last = humanize.ago(numbers.last_sent, numbers.now) if numbers.last_sent else "none yet"
@@ -180,9 +142,7 @@ def _output(numbers: Numbers) -> Stage:
 
 
 # -- Needs -------------------------------------------------------------------------------------------------
-def _needs(numbers: Numbers) -> Iterator[Need]:
-    yield from position_needs(numbers.progress, "Ingest")
-    yield from letter_needs(numbers.names, urgent=["publish"])
+def needs(numbers: BufferNumbers) -> Iterator[Need]:
     # Whatever waits while Kafka is away, waits for Kafka; and no batch is cut while the last ones do not leave.
     stands, unsent = bool(numbers.progress.away), numbers.unsent_for > OVERDUE
     if unsent:
@@ -195,7 +155,7 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
         yield _held(numbers)
 
 
-def _unsent(numbers: Numbers) -> Need:
+def _unsent(numbers: BufferNumbers) -> Need:
     oldest = numbers.unsent[0]
     error = f"Kafka says: {oldest.error}." if oldest.error else "No flusher has taken them."
     return Need(
@@ -213,7 +173,7 @@ def _unsent(numbers: Numbers) -> Need:
     )
 
 
-def _overdue(numbers: Numbers) -> Need:
+def _overdue(numbers: BufferNumbers) -> Need:
     return Need(
         "now" if numbers.overdue > LONG else "soon",
         "Warehouses are due and no batch is cut",
@@ -229,7 +189,7 @@ def _overdue(numbers: Numbers) -> Need:
     )
 
 
-def _full(numbers: Numbers) -> Need:
+def _full(numbers: BufferNumbers) -> Need:
     return Need(
         "soon",
         "The event buffer is full",
@@ -244,7 +204,7 @@ def _full(numbers: Numbers) -> Need:
     )
 
 
-def _held(numbers: Numbers) -> Need:
+def _held(numbers: BufferNumbers) -> Need:
     number = numbers.held["buckets"]
     return Need(
         "watch",

@@ -26,7 +26,7 @@ from outbox.letters.models import DeadLetter
 from outbox.letters.overview import groups_still_so, letters_ever
 from outbox.messages.models import FLOW, LOCKED, NAMED, READABLE, DeliveryAttempt, OutboxMessage
 from outbox.messages.retention import sweep_keys, sweep_resends
-from outbox.picture import Numbers, gauges
+from outbox.picture import OutboxNumbers, gauges
 from outbox.processes.overview import processes_diagnosis, still_troubled
 from outbox.replay_batches.lifecycle import batches_still_stopped
 from outbox.replay_batches.models import ReplayBatch
@@ -45,7 +45,7 @@ class Outbox(Flow):
     def picture(self, now: datetime) -> Picture | None:
         from outbox.picture import picture
 
-        return picture(Numbers(now))
+        return picture(OutboxNumbers(now))
 
     def still_so(self, kind: str, keys: Collection[str], now: datetime) -> Collection[str]:
         if kind == "failure_group":
@@ -172,7 +172,7 @@ Line = tuple[str, bool, str]
 
 def workers_diagnosis(now: datetime) -> Iterator[Line]:
     """The workers that report by what they do: the relay, the worker of replay batches, beat."""
-    numbers = Numbers(now)
+    numbers = OutboxNumbers(now)
     since = numbers.neglected_since or now
     waits = f"due messages wait since {humanize.clock_in_zone(since, now)}: is relay_outbox running?"
     yield "relay", now - since <= LATE, "no due message waits" if now - since <= LATE else waits

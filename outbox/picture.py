@@ -40,7 +40,7 @@ MOST = 100_000
 
 def gauges(now: datetime) -> Iterator[Reading]:
     """What /metrics says of the outbox."""
-    numbers = Numbers(now)
+    numbers = OutboxNumbers(now)
     yield Reading(metrics.OUTBOX_PENDING, numbers.pending)
     yield Reading(metrics.OUTBOX_STUCK, numbers.stuck)
     yield Reading(metrics.OUTBOX_HELD, len(numbers.held))
@@ -63,7 +63,7 @@ def gauges(now: datetime) -> Iterator[Reading]:
 
 
 @dataclass
-class Numbers(Trends):
+class OutboxNumbers(Trends):
     """The numbers of one page or scrape; each is read once."""
 
     names: Sequence[str] = (FLOW,)
@@ -167,7 +167,7 @@ CHANNELS = "admin:outbox_channelstate_changelist"
 OPEN = ChannelState.Breaker.OPEN
 
 
-def picture(numbers: Numbers) -> Picture:
+def picture(numbers: OutboxNumbers) -> Picture:
     """Home's row of the outbox."""
     return Picture(
         name="Outbox",
@@ -182,13 +182,13 @@ def picture(numbers: Numbers) -> Picture:
 
 
 # -- Stages ------------------------------------------------------------------------------------------------
-def _stages(numbers: Numbers) -> Sequence[Stage | Sequence[Stage]]:
+def _stages(numbers: OutboxNumbers) -> Sequence[Stage | Sequence[Stage]]:
     channels = [_channel(numbers, state) for state in numbers.channels]
     middle: list[Stage | Sequence[Stage]] = [channels if len(channels) > 1 else channels[0]] if channels else []
     return [_outbox(numbers), [_capture(numbers), _poller(numbers)], _deliver(numbers), *middle, _sent(numbers)]
 
 
-def _outbox(numbers: Numbers) -> Stage:
+def _outbox(numbers: OutboxNumbers) -> Stage:
     late = numbers.overdue > LATE
     age = f"oldest {humanize.length(numbers.overdue.total_seconds())}" if numbers.due_since else "nothing is due"
     value, url = humanize.bounded(numbers.pending, MOST - 1), reverse(LIST) + "?state=pending"
@@ -196,7 +196,7 @@ def _outbox(numbers: Numbers) -> Stage:
     return stage("warn", "Waiting") if late else stage()
 
 
-def _capture(numbers: Numbers) -> Stage:
+def _capture(numbers: OutboxNumbers) -> Stage:
     url = numbers.progress.url
     lag = numbers.cdc_lag
     if lag is None:
@@ -209,13 +209,13 @@ def _capture(numbers: Numbers) -> Stage:
     return Stage("Change capture", f"{humanize.length(lag)}", "behind", url=url, tone=tone, word=word)
 
 
-def _poller(numbers: Numbers) -> Stage:
+def _poller(numbers: OutboxNumbers) -> Stage:
     grace = settings.OUTBOX_GRACE_SECONDS
     waits = numbers.cdc_lag is not None and numbers.cdc_lag <= grace and not numbers.progress.unseen
     return Stage("Poller", f"{grace:g} s" if waits else "at once", "behind capture" if waits else "", url=reverse(LIST))
 
 
-def _deliver(numbers: Numbers) -> Stage:
+def _deliver(numbers: OutboxNumbers) -> Stage:
     stuck = numbers.stuck
     return Stage(
         "Deliver",
@@ -229,7 +229,7 @@ def _deliver(numbers: Numbers) -> Stage:
     )
 
 
-def _channel(numbers: Numbers, state: ChannelState) -> Stage:
+def _channel(numbers: OutboxNumbers, state: ChannelState) -> Stage:
     url = reverse("admin:outbox_channelstate_change", args=[state.pk])
     if state.paused:
         return Stage(state.name, "0", "/s", [Truncator(state.pause_reason).chars(20)], url, tone="bad", word="Paused")
@@ -242,7 +242,7 @@ def _channel(numbers: Numbers, state: ChannelState) -> Stage:
     return Stage(state.name, "sending", "", ["breaker closed"], url)
 
 
-def _sent(numbers: Numbers) -> Stage:
+def _sent(numbers: OutboxNumbers) -> Stage:
     trend = numbers.history("sent")
     today = numbers.in_last_hour("sent")
     value, url = humanize.rate(numbers.per_second(trend)), reverse(LIST) + "?state=sent"
@@ -250,7 +250,7 @@ def _sent(numbers: Numbers) -> Stage:
 
 
 # -- Needs -------------------------------------------------------------------------------------------------
-def _needs(numbers: Numbers) -> Iterator[Need]:
+def _needs(numbers: OutboxNumbers) -> Iterator[Need]:
     yield from processes.process_needs(numbers.now)
     yield from position_needs(numbers.progress, "Change capture")
     yield from letter_needs([FLOW], urgent=["deliver"])
@@ -278,7 +278,7 @@ def _needs(numbers: Numbers) -> Iterator[Need]:
         yield _waiting(numbers, since)
 
 
-def _closed_channel(numbers: Numbers, state: ChannelState, *, paused: bool) -> Need:
+def _closed_channel(numbers: OutboxNumbers, state: ChannelState, *, paused: bool) -> Need:
     if paused:
         title, why = f"Channel {state.name} is paused", state.pause_reason
         since, lever = state.paused_at, "Show channel"
@@ -303,7 +303,7 @@ def _closed_channel(numbers: Numbers, state: ChannelState, *, paused: bool) -> N
     )
 
 
-def _throttled(numbers: Numbers, state: ChannelState, since: datetime) -> Need:
+def _throttled(numbers: OutboxNumbers, state: ChannelState, since: datetime) -> Need:
     return Need(
         "soon",
         f"{state.name} is told to wait, and its messages have waited for over an hour",
@@ -319,7 +319,7 @@ def _throttled(numbers: Numbers, state: ChannelState, since: datetime) -> Need:
     )
 
 
-def _stuck(numbers: Numbers) -> Need:
+def _stuck(numbers: OutboxNumbers) -> Need:
     return Need(
         "soon",
         "Messages are stuck with workers that are gone",
@@ -334,7 +334,7 @@ def _stuck(numbers: Numbers) -> Need:
     )
 
 
-def _held(numbers: Numbers) -> Need:
+def _held(numbers: OutboxNumbers) -> Need:
     return Need(
         "soon",
         "Messages that may have been sent wait for a decision",
@@ -350,7 +350,7 @@ def _held(numbers: Numbers) -> Need:
     )
 
 
-def _waiting(numbers: Numbers, since: datetime) -> Need:
+def _waiting(numbers: OutboxNumbers, since: datetime) -> Need:
     return Need(
         "now" if numbers.now - since > LONG else "soon",
         "Due messages are not being sent",

@@ -109,7 +109,7 @@ MOST_FILES = 15
 
 # One name for one thing; what must be called the same is listed: Django's commands, one class per vendor, and the
 # two halves of the buffer, which have the same parts.
-SAID_TWICE = {"Command", "PostgreSQL", "MySQL", "SQLite", "Numbers", "Prepared"}
+SAID_TWICE = {"Command", "PostgreSQL", "MySQL", "SQLite", "Prepared"}
 
 
 def room_of(name: str) -> tuple[str, str]:

@@ -11,12 +11,14 @@ import msgspec
 from django.db.models import F, Q, Sum
 
 from config.database.clock import database_now
-from config.flows import Check, Deed, Flow, Picture, Reading, Sample, Worker
+from config.flows import Check, Deed, Need, Reading, Sample, Stage, Worker
 from config.kafka import Record, topic_name
 from config.redelivery import Letters
+from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.overview import letters_ever
+from outbox.letters.topic_flow import TopicFlow
 from throttler import verify
 from throttler.customers.models import Customer
 from throttler.engine.row_writer import GROUP
@@ -24,34 +26,49 @@ from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
 from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LaneOwner
 from throttler.messages import gate
+from throttler.picture import ThrottlerNumbers, needs, stages, still_expiring
 from throttler.redelivery import WHY_NO_REPLAY, NotificationLetters
 
 RECENT = timedelta(seconds=5)
 
 
-class Throttler(Flow):
+class Throttler(TopicFlow[ThrottlerNumbers]):
     """Every customer at their rate: at once when possible, buffered when not."""
 
     name = FLOW
+    purpose = "Every customer at their rate"
+    page = "admin:throttler_customer_changelist"
+    group = GROUP
+    command = "run_throttler"
+    reader = "The throttler"
+    unread = "notifications unread"
+    parked = ("parked", "lost")
+    numbers_class = ThrottlerNumbers
     headline = ("throttled now",)
 
     def workers(self) -> Sequence[Worker]:
         return [Worker("run_throttler")]
 
-    def picture(self, now: datetime) -> Picture | None:
-        from throttler.picture import picture
+    def topics(self) -> Sequence[str]:
+        return [INPUT]
 
-        return picture(now)
+    def stages(self, numbers: ThrottlerNumbers) -> Iterator[Stage | Sequence[Stage]]:
+        return stages(numbers)
+
+    def own_needs(self, numbers: ThrottlerNumbers) -> Iterator[Need]:
+        return needs(numbers)
 
     def still_so(self, kind: str, keys: Collection[str], now: datetime) -> Collection[str]:
-        from throttler.picture import still_expiring
-
         return still_expiring(keys, now) if kind == "expiring" else ()
 
     def gauges(self, now: datetime) -> Iterator[Reading]:
-        from throttler.picture import gauges
-
-        return gauges(now)
+        numbers = self.numbers(now)
+        yield Reading(metrics.THROTTLER_BACKLOG, numbers.backlog)
+        yield Reading(metrics.THROTTLER_OLDEST, numbers.oldest_age.total_seconds())
+        yield Reading(metrics.THROTTLER_LIFE, numbers.used)
+        for owner in LaneOwner.objects.filter(starts__gt=1).order_by("name"):
+            yield Reading(metrics.THROTTLER_OWNER_STARTS, owner.starts, {"owner": owner.name})
+        yield from super().gauges(now)
 
     def verify(self) -> Iterator[Check]:
         return verify.checks()
@@ -96,7 +113,7 @@ class Throttler(Flow):
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         now = database_now()
-        yield FLOW, *Watermark.objects.of_group(GROUP).diagnosis("run_throttler", now)
+        yield from super().diagnose()
         running = LaneOwner.objects.reporting(now)
         loose = running.filter(transactions=False).order_by("name").first()
         if loose:

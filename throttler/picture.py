@@ -14,21 +14,15 @@ from django.db.models import Min, OuterRef, QuerySet, Subquery
 from django.urls import NoReverseMatch, reverse
 
 from config.admin import humanize
-from config.flows import Need, Picture, Reading, Stage
-from config.kafka import topic_name
-from config.telemetry import metrics
-from outbox.bookkeeping import counters, progress
-from outbox.bookkeeping.progress import Progress, Trends, position_needs, reader_stage, topic_stage
-from outbox.letters import overview
-from outbox.letters.overview import letter_counts, letter_needs
+from config.flows import Need, Stage
+from outbox.bookkeeping.progress import reader_stage, topic_stage
+from outbox.letters.topic_flow import TopicNumbers
 from throttler.customers.changes import without_row
 from throttler.customers.models import Customer
 from throttler.customers.situation import Situation, situations_of
 from throttler.engine.partition import OUT
-from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import INPUT
-from throttler.lanes.mirror import FLOW
-from throttler.lanes.models import Lane, LaneOwner
+from throttler.lanes.models import Lane
 
 # -- Whose messages are nearest to the end of their life -----------------------------------------------------
 MOST = 1000  # lanes that are looked at, of those that wait longest
@@ -110,56 +104,14 @@ NEAR = 0.8  # of its life: from then on somebody should look
 SOON = timedelta(hours=2)  # messages that are lost within this are for now
 
 
-def picture(now: datetime) -> Picture:
-    """Home's row of the throttler."""
-    numbers = Numbers(now)
-    return Picture(
-        name="Throttler",
-        purpose="Every customer at their rate",
-        stages=[
-            topic_stage(INPUT, numbers, numbers.progress),
-            _throttle(numbers),
-            [_live(numbers), _buffer(numbers)],
-            _out(numbers),
-        ],
-        needs=list(_needs(numbers)),
-        **letter_counts([FLOW]),
-        letters_last_hour=numbers.in_last_hour("parked", "lost"),
-        url=_page("customer"),
-        letters_url=reverse("admin:outbox_failuregroup_changelist"),
-    )
-
-
-def gauges(now: datetime) -> Iterator[Reading]:
-    """What /metrics says of the throttler."""
-    numbers = Numbers(now)
-    yield Reading(metrics.THROTTLER_BACKLOG, numbers.backlog)
-    yield Reading(metrics.THROTTLER_OLDEST, numbers.oldest_age.total_seconds())
-    yield Reading(metrics.THROTTLER_LIFE, numbers.used)
-    for owner in LaneOwner.objects.filter(starts__gt=1).order_by("name"):
-        yield Reading(metrics.THROTTLER_OWNER_STARTS, owner.starts, {"owner": owner.name})
-    yield from overview.gauges([FLOW])
-    yield from progress.gauges(numbers.progress)
-
-
 @dataclass
-class Numbers(Trends):
-    """The numbers of one page or scrape; each is read once."""
-
-    names: Sequence[str] = (FLOW,)
-
-    @cached_property
-    def progress(self) -> Progress:
-        return Progress.of(topic_name(GROUP), [topic_name(INPUT)], self.now)
-
-    @cached_property
-    def totals(self) -> dict[str, int]:
-        return counters.totals(FLOW)
+class ThrottlerNumbers(TopicNumbers):
+    """What home and /metrics say of lanes and of the messages that wait in them."""
 
     @property
     def backlog(self) -> int:
         """What was buffered and has not left: the sum over all lanes, without adding them up."""
-        return max(0, self.totals.get("buffered", 0) - sum(self.totals.get(name, 0) for name in OUT))
+        return max(0, self.totals["buffered"] - sum(self.totals[name] for name in OUT))
 
     @property
     def oldest_age(self) -> timedelta:
@@ -209,19 +161,26 @@ class Numbers(Trends):
 
 
 # -- Stages ------------------------------------------------------------------------------------------------
-def _throttle(numbers: Numbers) -> Stage:
+def stages(numbers: ThrottlerNumbers) -> Iterator[Stage | Sequence[Stage]]:
+    yield topic_stage(INPUT, numbers, numbers.progress)
+    yield _throttle(numbers)
+    yield [_live(numbers), _buffer(numbers)]
+    yield _out(numbers)
+
+
+def _throttle(numbers: ThrottlerNumbers) -> Stage:
     """The processes that decide: what came, what of it had to wait, what nobody can read."""
     return reader_stage(
         "Throttle", numbers, numbers.progress, "read", ["buffered"], ["parked"], ("buffered", "buffered")
     )
 
 
-def _live(numbers: Numbers) -> Stage:
+def _live(numbers: ThrottlerNumbers) -> Stage:
     trend = numbers.history("live")
     return Stage("Live", humanize.rate(numbers.per_second(trend)), "/s", url=_page("customer"), trend=trend[:-1])
 
 
-def _buffer(numbers: Numbers) -> Stage:
+def _buffer(numbers: ThrottlerNumbers) -> Stage:
     waiting = humanize.bounded(numbers.customers, MOST)
     age = f"oldest {humanize.length(numbers.oldest_age.total_seconds())}" if numbers.ends else "waiting"
     return Stage(
@@ -236,7 +195,7 @@ def _buffer(numbers: Numbers) -> Stage:
     )
 
 
-def _out(numbers: Numbers) -> Stage:
+def _out(numbers: ThrottlerNumbers) -> Stage:
     trend = numbers.history("live", "drained")
     drained = humanize.rate(numbers.per_second(numbers.history("drained")))
     lost = numbers.in_last_hour("expired", "expired_on_arrival")
@@ -254,11 +213,9 @@ def _out(numbers: Numbers) -> Stage:
 
 
 # -- Needs -------------------------------------------------------------------------------------------------
-def _needs(numbers: Numbers) -> Iterator[Need]:
-    yield from position_needs(numbers.progress, "The throttler")
+def needs(numbers: ThrottlerNumbers) -> Iterator[Need]:
     if numbers.expiring:
         yield _expiring(numbers.expiring)
-    yield from letter_needs([FLOW])
     if numbers.held:
         yield _held(numbers)
 
@@ -282,7 +239,7 @@ def _expiring(one: Expiring) -> Need:
     )
 
 
-def _held(numbers: Numbers) -> Need:
+def _held(numbers: ThrottlerNumbers) -> Need:
     """As the aggregator says it of warehouses: somebody did this, and may have forgotten it."""
     number, since = len(numbers.held), numbers.held_since
     return Need(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 
 import msgspec
 from django.conf import settings
@@ -19,56 +17,48 @@ from buffer.ledger.models import InventoryStock, InventoryTracking
 from buffer.ledger.redelivery import MovementLetters
 from buffer.ledger.statements import NAME
 from buffer.ledger.topics import Movements, Source, sources
-from config.database.clock import database_now
-from config.database.transactions import consistent_snapshot
-from config.flows import Check, Flow, Need, Picture, Reading, Sample, Stage, Worker
+from config.flows import Check, Sample, Stage, Worker
 from config.kafka import Record, topic_name
-from config.kafka.positions import TopicPartition
 from config.redelivery import Letters
-from outbox.bookkeeping import counters, progress
-from outbox.bookkeeping.models import Watermark
-from outbox.bookkeeping.progress import Progress, Trends, position_needs, reader_stage, topic_stage
-from outbox.bookkeeping.verify import (
-    OFFENDERS,
-    every_position_is_kept,
-    every_record_has_an_outcome,
-    no_partition_is_stopped,
-    positions_fit_the_log,
-)
-from outbox.letters import overview
-from outbox.letters.overview import letter_counts, letter_needs, letters_ever
-from outbox.letters.verify import letters_counted
+from outbox.bookkeeping import counters
+from outbox.bookkeeping.progress import reader_stage, topic_stage
+from outbox.bookkeeping.verify import OFFENDERS
+from outbox.letters.overview import letters_ever
+from outbox.letters.topic_flow import TopicFlow, TopicNumbers
 
 
-class Ledger(Flow):
+class Ledger(TopicFlow[TopicNumbers]):
     """Every stock effect exactly once."""
 
     name = NAME
+    purpose = "Every stock effect once"
+    page = "admin:buffer_inventorystock_changelist"
     headline = ("stock movements",)
+    group = GROUP
+    command = "track_inventory"
+    reader = "Stock tracking"
+    unread = "stock messages unread"
+    outcomes = ("applied", "duplicate", "skipped", "parked")
+    scope_length = LONGEST_NAME
+    numbers_class = TopicNumbers
 
     def workers(self) -> Sequence[Worker]:
         return [Worker("track_inventory")]
 
-    def picture(self, now: datetime) -> Picture | None:
-        return picture(now)
+    def topics(self) -> Sequence[str]:
+        return list(settings.MOVEMENTS)
 
-    def gauges(self, now: datetime) -> Iterator[Reading]:
-        return gauges(now)
+    def stages(self, numbers: TopicNumbers) -> Iterator[Stage]:
+        return stages(numbers)
 
-    def verify(self) -> Iterator[Check]:
-        return checks()
-
-    def verify_kafka(self) -> Iterator[Check]:
-        yield positions_fit_the_log(NAME, topic_name(GROUP), list(map(topic_name, settings.MOVEMENTS)))
+    def own_checks(self) -> Iterator[Check]:
+        """The first two read the whole ledger once each, grouped by the server."""
+        yield _sums_are_quantities()
+        yield _no_half_transfer()
+        yield _rows_are_counted()
 
     def samples(self, seed: int) -> Iterator[Sample]:
         return stock_traffic(seed)
-
-    def arrived(self) -> int:
-        return counters.totals(NAME).get("read", 0)
-
-    def waiting(self) -> Sequence[tuple[str, int]]:
-        return [("stock messages unread", Watermark.objects.of_group(GROUP).unread())]
 
     def summary(self) -> Sequence[tuple[str, int]]:
         totals = counters.totals(NAME)
@@ -79,9 +69,6 @@ class Ledger(Flow):
             ("dead letters of stock", letters_ever(self.sources())),
             ("stock movements", totals.get("movements", 0) + totals.get("restored", 0)),
         ]
-
-    def diagnose(self) -> Iterator[tuple[str, bool, str]]:
-        yield NAME, *Watermark.objects.of_group(GROUP).diagnosis("track_inventory", database_now())
 
     def letters(self) -> Sequence[Letters]:
         return [MovementLetters(NAME)]
@@ -98,52 +85,16 @@ def _reference_in(source: Source, record: Record) -> Sequence[str]:
     return [effect.reference_id] if isinstance(effect, Movements) else []
 
 
-# -- Home and metrics --------------------------------------------------------------------------------------
-def picture(now: datetime) -> Picture:
-    """Home's row of the ledger."""
-    numbers = Numbers(now)
-    return Picture(
-        name="Ledger",
-        purpose="Every stock effect once",
-        stages=list(_stages(numbers)),
-        needs=list(_needs(numbers)),
-        **letter_counts([NAME]),
-        letters_last_hour=numbers.in_last_hour("parked", "late"),
-        url=reverse("admin:buffer_inventorystock_changelist"),
-        letters_url=reverse("admin:outbox_failuregroup_changelist"),
-    )
-
-
-def gauges(now: datetime) -> Iterator[Reading]:
-    """What /metrics says of the ledger."""
-    yield from overview.gauges([NAME])
-    yield from progress.gauges(Numbers(now).progress)
-
-
-@dataclass
-class Numbers(Trends):
-    """Counters and indexed look-ups, each asked once."""
-
-    names: Sequence[str] = (NAME,)
-
-    @cached_property
-    def progress(self) -> Progress:
-        return Progress.of(topic_name(GROUP), [topic_name(name) for name in settings.MOVEMENTS], self.now)
-
-    @cached_property
-    def totals(self) -> dict[str, int]:
-        return counters.totals(NAME)
-
-
-def _stages(numbers: Numbers) -> Iterator[Stage]:
+# -- Its row on home --------------------------------------------------------------------------------------
+def stages(numbers: TopicNumbers) -> Iterator[Stage]:
     yield topic_stage(f"{len(settings.MOVEMENTS)} stock topics", numbers, numbers.progress)
     yield reader_stage("Track", numbers, numbers.progress, "applied", ["duplicate"], ["parked"])
     yield _ledger(numbers)
 
 
-def _ledger(numbers: Numbers) -> Stage:
+def _ledger(numbers: TopicNumbers) -> Stage:
     trend = numbers.history("movements", "restored")
-    total = numbers.totals.get("movements", 0) + numbers.totals.get("restored", 0)
+    total = numbers.totals["movements"] + numbers.totals["restored"]
     return Stage(
         "Ledger",
         f"{total:,}",
@@ -154,34 +105,7 @@ def _ledger(numbers: Numbers) -> Stage:
     )
 
 
-def _needs(numbers: Numbers) -> Iterator[Need]:
-    yield from position_needs(numbers.progress, "Stock tracking")
-    yield from letter_needs([NAME])
-
-
 # -- Invariants --------------------------------------------------------------------------------------------
-OUTCOMES = ("applied", "duplicate", "skipped", "parked")
-
-
-def checks() -> Iterator[Check]:
-    """All of them, in one snapshot; two of them read the whole ledger once each, grouped by the server."""
-    with consistent_snapshot():
-        yield every_record_has_an_outcome(NAME, OUTCOMES)
-        yield every_position_is_kept(NAME, topic_name(GROUP), _place_of)
-        yield no_partition_is_stopped(NAME, topic_name(GROUP))
-        yield _sums_are_quantities()
-        yield _no_half_transfer()
-        yield _rows_are_counted()
-        yield letters_counted([NAME])
-
-
-def _place_of(scope: str) -> TopicPartition | None:
-    """None for a topic that is not in MOVEMENTS any more."""
-    name, _, number = scope.rpartition("/")
-    known = {topic[:LONGEST_NAME]: topic for topic in settings.MOVEMENTS}
-    return (topic_name(known[name]), int(number)) if name in known and number.isdigit() else None
-
-
 def _sums_are_quantities() -> Check:
     """One pass over the ledger; a stock without movements and movements without a stock are found as well."""
     stock, tracking = (connection.ops.quote_name(model._meta.db_table) for model in (InventoryStock, InventoryTracking))

@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 from config.admin import humanize, svg
 from config.database.queries import through
 from config.kafka.records import shown_headers
-from outbox.admin.groups.filters import Numbers
+from outbox.admin.groups.filters import GroupCounts
 from outbox.groups import counts as hours
 from outbox.groups.counts import is_rising
 from outbox.groups.models import FailureGroup
@@ -54,9 +54,9 @@ class Happening:
     rest: str = ""
 
 
-def figures(now: datetime, by_state: Iterable[Numbers]) -> Figures:
+def figures(now: datetime, by_state: Iterable[GroupCounts]) -> Figures:
     """Two queries, whatever there is."""
-    _groups, letters, needing, free = map(sum, zip(Numbers(0, 0, 0, 0), *by_state, strict=True))
+    _groups, letters, needing, free = map(sum, zip(GroupCounts(0, 0, 0, 0), *by_state, strict=True))
     (came, before), (went, _) = hours.arrived_in_all(now)
     longest = FailureGroup.objects.needing_work(now).filter(owner_name="").order_by("state_since").first()
     return Figures(now, letters, needing, free, came, before, went, longest)

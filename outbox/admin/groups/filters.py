@@ -174,14 +174,14 @@ class StateOfGroup(Segments):
 
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """With the number of groups in each state that has letters to look at; the others are never counted."""
-        by_state: Mapping[str, Numbers] = cast(Any, changelist).by_state
+        by_state: Mapping[str, GroupCounts] = cast(Any, changelist).by_state
         numbers = {state: numbers.groups for state, numbers in by_state.items()}
         numbers[WORK] = sum(numbers.needing for numbers in by_state.values())
         for choice, (value, _) in zip(super().choices(changelist), self.choices_in_words, strict=True):
             yield {**choice, "number": numbers.get(value)}
 
 
-class Numbers(NamedTuple):
+class GroupCounts(NamedTuple):
     """Of the groups that a page shows in one state: how many, their open letters, those that need work, and of these
     those that nobody owns."""
 
@@ -191,7 +191,7 @@ class Numbers(NamedTuple):
     without_owner: int
 
 
-def numbers_by_state(now: datetime, in_work: Collection[int]) -> dict[str, Numbers]:
+def numbers_by_state(now: datetime, in_work: Collection[int]) -> dict[str, GroupCounts]:
     """Of the groups with open or requeued letters, in one query for the filter and the figures of the page."""
     needs = needs_work(now)
     counted = with_rank(FailureGroup.objects.workable(), now, in_work).order_by().values_list("rank")
@@ -201,7 +201,7 @@ def numbers_by_state(now: datetime, in_work: Collection[int]) -> dict[str, Numbe
         needing=Count("pk", filter=needs),
         free=Count("pk", filter=needs & Q(owner_name="")),
     )
-    return {RANKS[rank]: Numbers(*map(int, numbers)) for rank, *numbers in counted}
+    return {RANKS[rank]: GroupCounts(*map(int, numbers)) for rank, *numbers in counted}
 
 
 class FlowOfGroup(Segments):

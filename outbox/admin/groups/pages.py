@@ -25,7 +25,7 @@ from outbox.admin.groups.figures import Figures, figures, history_of, origins_of
 from outbox.admin.groups.filters import (
     ByUrgency,
     FlowOfGroup,
-    Numbers,
+    GroupCounts,
     OwnerOfGroup,
     StateOfGroup,
     batches_of,
@@ -69,7 +69,7 @@ class GroupChangeList(KeysetChangeList):
         return groups_in_work()
 
     @cached_property
-    def by_state(self) -> dict[str, Numbers]:
+    def by_state(self) -> dict[str, GroupCounts]:
         return numbers_by_state(self.now, self.in_work)
 
     @property

@@ -8,7 +8,7 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from buffer.ledger.flow import checks
+from buffer.ledger.flow import Ledger
 from buffer.ledger.handler import Track
 from buffer.ledger.models import LARGEST
 from buffer.ledger.stocktake import adjust_stock, import_stock
@@ -43,7 +43,7 @@ NAMES = [f"ST{n}" for n in range(12)]
 @pytest.fixture(autouse=True)
 def _everything_adds_up(transactional_db):
     yield
-    assert [check for check in checks() if not check.ok] == []
+    assert [check for check in Ledger().verify() if not check.ok] == []
     assert quantities() == {**dict.fromkeys(quantities(), 0), **sums()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from buffer.ledger.flow import checks
+from buffer.ledger.flow import Ledger
 from buffer.models import InventoryStock, InventoryTracking
 from tests.buffer.ledger.conftest import letters, moved, quantities, record, stocks, write
 
@@ -23,7 +23,7 @@ def test_a_transfer_that_comes_again_with_another_end_moves_nothing(same_batch, 
         write(second)
     assert quantities() == {"A": 95, "B": 105, "C": 100, "D": 100}
     assert letters() == ["conflicting_effect"]
-    assert all(check.ok for check in checks())
+    assert all(check.ok for check in Ledger().verify())
 
 
 def test_of_a_transfer_whose_one_end_was_lost_the_other_is_restored():

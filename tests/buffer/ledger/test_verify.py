@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 from django.db.models import F
 
-from buffer.ledger.flow import Ledger, checks, stock_traffic
+from buffer.ledger.flow import Ledger, stock_traffic
 from buffer.ledger.stocktake import adjust_stock
 from buffer.models import InventoryStock, InventoryTracking
 from config.admin.levers import Operator
@@ -38,7 +38,7 @@ ME = Operator("tester")
 
 
 def failing() -> list[str]:
-    return [check.name.partition(": ")[2] or check.name for check in checks() if not check.ok]
+    return [check.name.partition(": ")[2] or check.name for check in Ledger().verify() if not check.ok]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_it_holds(busy):
 
 def test_it_finds_a_quantity_that_is_not_the_sum(busy):
     InventoryStock.objects.filter(pk="A").update(quantity=F("quantity") + 1)
-    (check,) = [check for check in checks() if not check.ok]
+    (check,) = [check for check in Ledger().verify() if not check.ok]
     assert check.rows == [{"stock": "A", "quantity": 8, "sum of movements": 7}]
 
 
@@ -77,7 +77,7 @@ def test_it_finds_a_record_without_an_outcome(busy):
 
 def test_it_finds_a_deleted_watermark(busy):
     assert Watermark.objects.filter(topic=MOVED).delete()[0] == 1
-    (check,) = [check for check in checks() if not check.ok]
+    (check,) = [check for check in Ledger().verify() if not check.ok]
     assert check.name == "ledger: every partition that was read has its watermark"
     assert check.rows == [{"topic": MOVED, "partition": 0}]
 

@@ -15,7 +15,7 @@ from outbox.channels import admission
 from outbox.delivery.overdue import expire_due
 from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
-from outbox.picture import Numbers, picture
+from outbox.picture import OutboxNumbers, picture
 from tests.outbox.scripted import (
     AMBIGUOUS,
     AUTH,
@@ -80,7 +80,7 @@ def test_home_counts_the_letters_of_the_last_hour(memory, go):
         promise(f"order:{order}")
     memory.answers = [PERMANENT, SENT, PERMANENT]
     go(memory)
-    assert picture(Numbers(database_now())).letters_last_hour == 2
+    assert picture(OutboxNumbers(database_now())).letters_last_hour == 2
 
 
 def test_a_letter_holds_all_that_is_needed(memory, go):

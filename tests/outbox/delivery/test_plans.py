@@ -17,7 +17,7 @@ from outbox.delivery.candidates import DUE, lower_bound, read_messages
 from outbox.delivery.claim import CLAIM, PUT_OFF, Claim
 from outbox.messages.models import first_unfinished_day
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.picture import Numbers
+from outbox.picture import OutboxNumbers
 from tests.outbox.bulk import MESSAGES, beginning
 
 pytestmark = pytest.mark.django_db
@@ -110,7 +110,7 @@ def test_candidates_come_from_the_claims_index_in_its_order(full):
 def test_what_waits_longest_in_a_channel_is_one_look_into_the_claims_index(full):
     now = database_now()
     with CaptureQueriesContext(connection) as asked:  # as the server gets it, with the hint
-        assert list(Numbers(now).first_due) == ["memory"]
+        assert list(OutboxNumbers(now).first_due) == ["memory"]
     (text,) = (explained(query["sql"], None) for query in asked)
     assert uses(text, "due"), text
     assert not any(word in text for word in ("filesort", "TEMP B-TREE", "Sort  (", "Sort: ")), text

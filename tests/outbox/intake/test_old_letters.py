@@ -14,7 +14,7 @@ from config.database.clock import database_now
 from outbox.bookkeeping.models import FlowCounter
 from outbox.bookkeeping.verify import every_record_has_an_outcome
 from outbox.intake.envelope import GONE, Promise
-from outbox.intake.flow import OUTCOMES, MessagesIn
+from outbox.intake.flow import MessagesIn
 from outbox.intake.handler import NAME
 from outbox.intake.reached import READ_BY, read_by
 from outbox.intake.redelivery import FORGOTTEN, REPEATED
@@ -146,7 +146,7 @@ def test_a_letter_of_before_keys_were_kept_is_refused_with_the_reason(buried):
     assert not forecast(letter()).eligible
     outcome = pull("requeue", [found.pk], PERSON, "try again")
     assert ([why for _, why in outcome.refused], len(stored())) == ([FORGOTTEN], 1)
-    assert every_record_has_an_outcome(NAME, OUTCOMES).ok
+    assert every_record_has_an_outcome(NAME, MessagesIn.outcomes).ok
     copy = found.copy_with(msgspec.json.encode(envelope("I-1/issued/again")), 1)
     assert judge([copy], database_now())[found.pk].eligible
 

@@ -17,7 +17,7 @@ from outbox.channels.handlers import Outcome, handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
-from outbox.intake.flow import OUTCOMES, MessagesIn
+from outbox.intake.flow import MessagesIn
 from outbox.intake.handler import NAME
 from outbox.letters.edits import examine, field_of, form_of, mark_of, requeue_copy, text_of, with_fields
 from outbox.letters.levers import pull
@@ -201,7 +201,7 @@ def test_a_replay_of_letters_waits_for_their_channel(settings):
 def test_every_outcome_is_accounted_for():
     write(record(envelope()), record(envelope()), record(b"{"), record(envelope(aggregate="other")))
     pull("requeue", [row.pk for row in DeadLetter.objects.all()], PERSON, "try again")
-    check = every_record_has_an_outcome(NAME, OUTCOMES)
+    check = every_record_has_an_outcome(NAME, MessagesIn.outcomes)
     assert check.ok, check
     assert [check for check in MessagesIn().verify() if not check.ok] == []
     assert OutboxMessage.objects.count() == 1

@@ -8,7 +8,7 @@ import pytest
 from django.db.models import F, Sum
 
 from buffer.ledger import topics
-from buffer.ledger.flow import checks
+from buffer.ledger.flow import Ledger
 from buffer.ledger.statements import NAME as LEDGER
 from buffer.models import InventoryStock, InventoryTracking
 from buffer.workers import track
@@ -30,7 +30,7 @@ def _stocks(db, settings, make_topic):
     make_topic(NAME, 2)
     make_topic(MOVED)
     yield
-    assert [check for check in checks() if not check.ok] == []
+    assert [check for check in Ledger().verify() if not check.ok] == []
     topics.sources.cache_clear()
 
 
