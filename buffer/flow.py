@@ -11,21 +11,21 @@ from uuid import UUID
 import msgspec
 from django.db.models import Sum
 
-from buffer import redelivery as orders
 from buffer import verify
 from buffer.events.models import Batch, Bucket
 from buffer.flush import letters as flush
 from buffer.flush import supplement
 from buffer.flush.freeze import iso
+from buffer.home import OVERDUE, BufferNumbers, needs, stages
+from buffer.ingest import letters as orders
 from buffer.ingest.handler import Ingest
 from buffer.partitioned import sweep_batches, sweep_minutes
-from buffer.picture import OVERDUE, BufferNumbers, needs, stages
 from buffer.streams import GROUP, Stream, streams
 from config.admin import humanize
 from config.database.clock import database_now
 from config.flows import Check, Need, Reading, Sample, Stage, Worker
 from config.kafka import Record, topic_name
-from config.redelivery import Effect, Judgement, Letters
+from config.letters import Effect, Judgement, Letters
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -156,15 +156,15 @@ class StreamLetters(Letters[DeadLetter]):
     def awaited(self, step: str = "") -> bool:
         return step == flush.PUBLISH
 
-    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+    def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         stores = any(letter.step not in (flush.PUBLISH, *supplement.STEPS) for letter in letters)
         full = stores and Ingest(self.stream).pressure()
         return f"{self.source} is full and takes no more for now" if full else ""
 
-    def standstill(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+    def blocked_reason(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         return ""  # what is stored has found room
 
-    def carriers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
+    def required_workers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
         return {"flush_buffer": [self.source]}
 
     def discard(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:

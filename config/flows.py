@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from config.redelivery import Letters, Refusal, Tone
+from config.letters import Letters, Refusal, Tone
 from config.telemetry.metrics import Gauge
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Stage:
 class Need:
     """One line of "what needs you": most urgent first, with exactly one thing to do about it.
 
-    People can be told of it: `kind` is what they subscribe to (`outbox.alerts.models.KINDS`), `key` what it is about,
+    People can be told of it: `kind` is what they subscribe to (`outbox.notices.models.KINDS`), `key` what it is about,
     which stays the same while its numbers change.
     """
 
@@ -67,7 +67,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Picture:
+class HomeRow:
     """A flow as home draws it."""
 
     name: str
@@ -123,7 +123,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Deed:
+class SampleAction:
     """Sample traffic that enters through a flow's own code and not through Kafka."""
 
     run: Callable[[], object]
@@ -148,7 +148,7 @@ class Flow:
         """The processes this flow needs."""
         return ()
 
-    def picture(self, now: datetime) -> Picture | None:
+    def home_row(self, now: datetime) -> HomeRow | None:
         """Counts, ages, lag: from maintained counters and indexed look-ups only."""
         return None
 
@@ -172,7 +172,7 @@ class Flow:
         """What the database says of Kafka against Kafka itself; raises KafkaError when no broker answers."""
         return iter(())
 
-    def samples(self, seed: int) -> Iterator[Sample | Deed]:
+    def samples(self, seed: int) -> Iterator[Sample | SampleAction]:
         """Endless plausible traffic, the same for the same seed."""
         return iter(())
 

@@ -22,7 +22,7 @@ from django.http import HttpRequest, HttpResponse
 from config.database.clock import database_now
 from config.processes.alive import is_of_ours, newest_report
 from config.telemetry.logs import log
-from config.telemetry.redaction import on_one_line, said
+from config.telemetry.redaction import error_text, on_one_line
 
 Answer = TypeVar("Answer")
 
@@ -107,7 +107,7 @@ class Lag:
         connections[REPLICA].close()  # says goodbye, and waits for no answer
         if not self._last.trouble:
             log.warning("replica_unavailable", error=str(error).strip()[:300])
-        self._found(None, f"it does not answer ({on_one_line(said(error))[:300]})")
+        self._found(None, f"it does not answer ({on_one_line(error_text(error))[:300]})")
 
     def in_words(self) -> str:
         """`3 s behind by the newest report of a worker`, or why that cannot be told."""

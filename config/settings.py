@@ -221,7 +221,7 @@ SWEEPS = [
     "outbox.letters.edits.sweep_copies",
     "notifications.webhooks.inbox.sweep_old",
     "outbox.processes.heartbeat.sweep_processes",
-    "outbox.alerts.matters.sweep_told",
+    "outbox.notices.incidents.sweep_notices",
 ]
 # What writes down that a worker lives; empty: nothing does.
 HEARTBEAT = "outbox.processes.heartbeat.Heartbeat"

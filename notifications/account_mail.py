@@ -31,5 +31,5 @@ def send(address: str, subject: str, text: str) -> str:
         with closing(channels.configured()) as channel:
             outcome = channel.send(mail, str(key))
     except (ValueError, BadSetting) as error:
-        return channels.said(error)
+        return channels.error_line(error)
     return "" if outcome.ok else outcome.error or outcome.kind

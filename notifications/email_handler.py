@@ -11,7 +11,7 @@ import msgspec
 from django.conf import settings
 
 from config.environment import mailbox
-from config.redelivery import PayloadForm
+from config.letters import PayloadForm
 from config.telemetry import tracing
 from notifications import channels
 from notifications.mail import content, deliveries, suppression
@@ -49,7 +49,7 @@ class EmailHandler(MessageHandler):
         try:
             mail = content.decode(message.payload)
         except ValueError as error:
-            return Outcome("permanent", f"not a mail: {channels.said(error)}")
+            return Outcome("permanent", f"not a mail: {channels.error_line(error)}")
         with tracing.span(f"send {self.channel.provider}", kind="client"):
             outcome = self.channel.send(mail, str(message.id))
             if not outcome.ok:

@@ -16,7 +16,7 @@ from config.database.clock import database_now
 from config.database.queries import by_key
 from config.database.transactions import consistent_snapshot
 from config.fields import is_uuid
-from config.flows import Check, Deed, Flow, Reading
+from config.flows import Check, Flow, Reading, SampleAction
 from config.telemetry import metrics
 from notifications.email_handler import EmailHandler
 from notifications.mail.content import short
@@ -43,10 +43,10 @@ class Orders(Flow):
     def verify(self) -> Iterator[Check]:
         return checks()
 
-    def samples(self, seed: int) -> Iterator[Deed]:
+    def samples(self, seed: int) -> Iterator[SampleAction]:
         rng = random.Random(seed)  # noqa: S311 (sample data)
         while True:
-            yield Deed(lambda: next_order_event(rng))
+            yield SampleAction(lambda: next_order_event(rng))
 
     def letters_about(self, key: str) -> Sequence[str]:
         return Order.objects.aggregates_of(key)

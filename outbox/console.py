@@ -15,8 +15,8 @@ from django.db import transaction
 from config.admin.levers import fault_of_reason, operator_of_terminal
 from config.flows import mask_of
 from config.kafka.records import shown_headers
+from config.letters import Refusal
 from config.processes.worker import Options
-from config.redelivery import Refusal
 from config.telemetry.redaction import DOTS, masked, masked_error, on_one_line, table_row
 from outbox.audit_log.actions import record
 from outbox.audit_log.reveal import LEAST_REASON, REVEAL

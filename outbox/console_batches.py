@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from config.admin.levers import fault_of_reason, operator_of_terminal
 from config.database.clock import database_now
 from config.database.queries import batched, by_key
+from config.letters import Refusal
 from config.processes.worker import Options, Patience, stop_on_signal
-from config.redelivery import Refusal
 from outbox.letters.edits import before_and_after
 from outbox.letters.field_changes import FieldChange, change_of
 from outbox.letters.filters import STARTS, Filter
@@ -205,7 +205,7 @@ def _sample(letter: DeadLetter, change: FieldChange) -> str:
 
 
 def account(batch: ReplayBatch) -> Iterator[str]:
-    """The result, and the letters that it spared or that failed."""
+    """The result, and the letters that it skipped or that failed."""
     yield f"{batch.requeued + batch.verified} {batch.nouns[1]} {PAST[batch.verb]}"
     for state, words in (("failed_again", "failed again"), ("refused", "refused")):
         items = ReplayItem.objects.of(batch).filter(state=state).oldest_first()[:MOST_NAMED]

@@ -12,21 +12,21 @@ from django.db.models import Count, Max, Q
 
 from config.admin import humanize
 from config.database.clock import database_now
-from config.flows import Check, Flow, Picture, Reading, Worker, order_in
-from config.redelivery import Effect, Judgement, Letters, PayloadForm
+from config.flows import Check, Flow, HomeRow, Reading, Worker, order_in
+from config.letters import Effect, Judgement, Letters, PayloadForm
 from config.telemetry.redaction import masked_error
 from outbox import verify
-from outbox.alerts.matters import notices_diagnosis
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
-from outbox.delivery import redelivery
+from outbox.delivery import letters as message_letters
+from outbox.home import OutboxNumbers, gauges
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import groups_still_so, letters_ever
 from outbox.messages.models import FLOW, LOCKED, NAMED, READABLE, DeliveryAttempt, OutboxMessage
 from outbox.messages.retention import sweep_keys, sweep_resends
-from outbox.picture import OutboxNumbers, gauges
+from outbox.notices.incidents import notices_diagnosis
 from outbox.processes.overview import processes_diagnosis, still_troubled
 from outbox.replay_batches.lifecycle import batches_still_stopped
 from outbox.replay_batches.models import ReplayBatch
@@ -42,10 +42,10 @@ class Outbox(Flow):
     def workers(self) -> Sequence[Worker]:
         return [Worker("relay_outbox")]
 
-    def picture(self, now: datetime) -> Picture | None:
-        from outbox.picture import picture
+    def home_row(self, now: datetime) -> HomeRow | None:
+        from outbox.home import home_row
 
-        return picture(OutboxNumbers(now))
+        return home_row(OutboxNumbers(now))
 
     def still_so(self, kind: str, keys: Collection[str], now: datetime) -> Collection[str]:
         if kind == "failure_group":
@@ -99,29 +99,29 @@ class OutboxLetters(Letters[DeadLetter]):
     readable = READABLE
     named = NAMED
     locked = LOCKED
-    in_line = True
+    shares_queue = True
 
     def order_in(self, key: str, step: str, topic: str) -> str:
         return order_in(key)
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
         hints, messages = _hints_and_messages(letters)
-        return {**change_capture.judge(hints), **redelivery.judge(messages)}
+        return {**change_capture.judge(hints), **message_letters.judge(messages)}
 
     def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
         hints, messages = _hints_and_messages(letters)
-        return {**redelivery.take_back(messages, now), **change_capture.take_back(hints, now)}
+        return {**message_letters.take_back(messages, now), **change_capture.take_back(hints, now)}
 
     def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
         hints, messages = _hints_and_messages(letters)
-        return {**change_capture.effect(hints, now), **redelivery.effect(messages)}
+        return {**change_capture.effect(hints, now), **message_letters.effect(messages)}
 
     def requeue_in_words(self, letters: Sequence[DeadLetter]) -> tuple[str, str]:
         hints, messages = _hints_and_messages(letters)
         if hints:
             return "", ""
         promise = "Each message is sent again."
-        if redelivery.channels_of(messages) == {"email"}:
+        if message_letters.channels_of(messages) == {"email"}:
             what = "The mail is" if len(messages) == 1 else "Each mail is"
             promise = f"{what} sent again, to the same address and with the same text."
         rest = "It has all its tries again. What counts as sent already is not sent twice. If it fails again, a new letter says why."
@@ -130,15 +130,15 @@ class OutboxLetters(Letters[DeadLetter]):
     def awaited(self, step: str = "") -> bool:
         return step != "decode"  # a hint sends nothing that the poller would not send
 
-    def holdup(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return ChannelState.objects.why_closed(redelivery.channels_of(_hints_and_messages(letters)[1]), now)
+    def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        return ChannelState.objects.why_closed(message_letters.channels_of(_hints_and_messages(letters)[1]), now)
 
-    def carriers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
-        return {"relay_outbox": redelivery.channels_of(_hints_and_messages(letters)[1])}
+    def required_workers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
+        return {"relay_outbox": message_letters.channels_of(_hints_and_messages(letters)[1])}
 
-    def ahead(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+    def queue_depth(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         messages = _hints_and_messages(letters)[1]
-        return redelivery.ahead([redelivery.message_of(letter) for letter in messages], now)
+        return message_letters.queue_depth([message_letters.message_of(letter) for letter in messages], now)
 
     def pace(self) -> float:
         rates = [handler.rate() for handler in handlers().values()]
@@ -148,10 +148,10 @@ class OutboxLetters(Letters[DeadLetter]):
         return "It is a hint of change capture: the poller takes its message in any case." if letter.topic else ""
 
     def faults(self, letter: DeadLetter) -> Sequence[str]:
-        return redelivery.faults(letter)
+        return message_letters.faults(letter)
 
     def form(self, letter: DeadLetter) -> PayloadForm | None:
-        return None if letter.topic else redelivery.form(letter)
+        return None if letter.topic else message_letters.form(letter)
 
 
 def _hints_and_messages(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:

@@ -1,13 +1,13 @@
 """Every table of this app; each lives with its subject."""
 
 from outbox.accounts.models import SavedView, ViewerZone
-from outbox.alerts.models import Matter, Notice, Subscription
 from outbox.audit_log.models import ActionSeal, ActionSubject, OfferedRight, OperatorAction
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, Watermark
 from outbox.channels.models import ChannelState
 from outbox.groups.models import FailureGroup, GroupHour, GroupQuota
 from outbox.letters.models import BurialKey, DeadLetter, PayloadRevision, ProofRound
 from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
+from outbox.notices.models import Incident, Notice, Subscription
 from outbox.processes.models import WorkerProcess
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from outbox.topic_replay.models import TopicReplay
@@ -25,8 +25,8 @@ __all__ = [
     "GroupHour",
     "GroupQuota",
     "IdempotencyKey",
+    "Incident",
     "JobLease",
-    "Matter",
     "Notice",
     "OfferedRight",
     "OperatorAction",

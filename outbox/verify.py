@@ -283,13 +283,13 @@ def _cancelled_was_counted(states: dict[str, int]) -> Check:
 
 
 def _cancelled_by_nobody() -> list[UUID]:
-    """As far back as the trail is kept, unless a deed was about more messages than it could name."""
+    """As far back as the trail is kept, unless a action was about more messages than it could name."""
     cancelled = OutboxMessage.objects.filter(state__oneof=NOT_SENT, state=State.CANCELLED).order_by("pk")
     if gone_before := swept().before:
         cancelled = cancelled.filter(pk__gte=_first_id(gone_before + SLACK))
     ids = set(cancelled.values_list("pk", flat=True))
-    deeds = OperatorAction.objects.filter(verb="cancel").values_list("detail", "rows") if ids else ()
-    for detail, rows in deeds:
+    actions = OperatorAction.objects.filter(verb="cancel").values_list("detail", "rows") if ids else ()
+    for detail, rows in actions:
         named = detail.get("ids", ())
         if rows > len(named):
             return []

@@ -156,12 +156,12 @@ def send_notifications(request: SenderRequest, body: NewBunch, key: Key) -> Http
     ids = ids_of(caller.pk, key, len(body.recipients))
     records = split_bunch(caller.customer_id, ids, asked_for, now)
 
-    # Before the key is claimed: between claim and deed nothing waits for the database.
+    # Before the key is claimed: between claim and action nothing waits for the database.
     forecast = expected(caller.customer_id, len(ids), now, body.ttl_seconds)
 
-    def deed(until: float) -> Answer:
+    def action(until: float) -> Answer:
         send_bunch(records, until)
         return Answer(202, as_json({"ids": ids, **forecast}))
 
     scope = f"{caller.pk} POST {request.path_info}"
-    return once_outside(Asked.of(scope, key, msgspec.json.encode(asked_for, order="sorted")), deed).response()
+    return once_outside(Asked.of(scope, key, msgspec.json.encode(asked_for, order="sorted")), action).response()

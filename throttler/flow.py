@@ -11,9 +11,9 @@ import msgspec
 from django.db.models import F, Q, Sum
 
 from config.database.clock import database_now
-from config.flows import Check, Deed, Need, Reading, Sample, Stage, Worker
+from config.flows import Check, Need, Reading, Sample, SampleAction, Stage, Worker
 from config.kafka import Record, topic_name
-from config.redelivery import Letters
+from config.letters import Letters
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
@@ -23,11 +23,11 @@ from throttler import verify
 from throttler.customers.models import Customer
 from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
-from throttler.lanes.mirror import FLOW
+from throttler.home import ThrottlerNumbers, needs, stages, still_expiring
 from throttler.lanes.models import Lane, LaneOwner
+from throttler.lanes.read_model import FLOW
+from throttler.letters import WHY_NO_REPLAY, NotificationLetters
 from throttler.messages import gate
-from throttler.picture import ThrottlerNumbers, needs, stages, still_expiring
-from throttler.redelivery import WHY_NO_REPLAY, NotificationLetters
 
 RECENT = timedelta(seconds=5)
 
@@ -76,7 +76,7 @@ class Throttler(TopicFlow[ThrottlerNumbers]):
     def verify_kafka(self) -> Iterator[Check]:
         return verify.kafka_checks()
 
-    def samples(self, seed: int) -> Iterator[Sample | Deed]:
+    def samples(self, seed: int) -> Iterator[Sample | SampleAction]:
         return notifications(seed)
 
     def arrived(self) -> int:
@@ -147,10 +147,10 @@ POISON = [b"{not json", b'{"customer_id": "C-01"}', b"[]"]
 SUBJECTS = ["Your parcel is on its way", "Your invoice", "We miss you", "A new sign-in", "Rate your order"]
 
 
-def notifications(seed: int, poison: float = 0.004) -> Iterator[Sample | Deed]:
+def notifications(seed: int, poison: float = 0.004) -> Iterator[Sample | SampleAction]:
     """Endless samples; the first one makes the loud customer."""
     rng = random.Random(seed)  # noqa: S311 (sample data)
-    yield Deed(add_loud_customer)
+    yield SampleAction(add_loud_customer)
     number = 0
     while True:
         number += 1

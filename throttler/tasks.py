@@ -4,7 +4,7 @@ from celery import shared_task
 
 from config.database.clock import database_now
 from outbox.bookkeeping.leases import only_one
-from throttler.lanes.mirror import sweep
+from throttler.lanes.read_model import sweep
 
 
 @shared_task

@@ -29,8 +29,8 @@ from outbox.letters.verify import letters_counted
 from throttler.engine.partition import AGAIN, IN, OUT
 from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import INPUT
-from throttler.lanes.mirror import FLOW
 from throttler.lanes.models import Lane, LanePartition
+from throttler.lanes.read_model import FLOW
 from throttler.overflow import store_of_settings
 from throttler.overflow.store import LaneRange, OverflowStore
 
@@ -47,7 +47,7 @@ def checks(store: OverflowStore | None = None) -> Iterator[Check]:
         yield _every_parked_record_has_its_letter()
         yield every_position_is_kept(FLOW, topic_name(GROUP), _place_of)
         yield no_partition_is_stopped(FLOW, topic_name(GROUP))
-        yield _every_partition_is_mirrored()
+        yield _every_partition_has_its_row()
         yield letters_counted([FLOW])
 
 
@@ -87,7 +87,7 @@ def _lanes_fit_themselves() -> Check:
     return Check(f"{FLOW}: the numbers of every lane fit each other", rows=list(lanes[:OFFENDERS]))
 
 
-def _every_partition_is_mirrored() -> Check:
+def _every_partition_has_its_row() -> Check:
     """Whoever counts records of a partition or writes its lanes moves its row, which no lane is ahead of."""
     partitions = {row.number: row for row in LanePartition.objects.all()}
     rows: list[dict[str, object]] = [

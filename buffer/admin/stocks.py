@@ -22,7 +22,7 @@ from config.admin.html import chip
 from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of
 from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.letters.models import DeadLetter
 
 # -- Stocks ------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.transactions import Remedy, remedy_for
 from config.kafka import Replayed, topic_name
-from config.redelivery import Effect, Judgement
+from config.letters import Effect, Judgement
 from config.telemetry.logs import RowIds, log_committed
-from config.telemetry.redaction import said, trace_of
+from config.telemetry.redaction import error_text, trace_of
 from outbox.bookkeeping import counters
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import BurialKey, DeadLetter
@@ -74,7 +74,7 @@ def _letter(stream: Stream, order: BufferedEvent, error: BaseException) -> Lette
         stream.name,
         CUT,
         "cannot_be_summed" if isinstance(error, Unfrozen) else "database_refused",
-        said(error),
+        error_text(error),
         record,
         order.topic_id,
         0 if known["last"] is None else known["last"] + 1,

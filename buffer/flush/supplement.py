@@ -24,8 +24,8 @@ from config.database.dialects.base import Row
 from config.database.transactions import Stale
 from config.database.upsert import Rewrite, uuid_text
 from config.gate import InvalidRecord
+from config.letters import Effect, Judgement, Refusal
 from config.payload import as_json, digest
-from config.redelivery import Effect, Judgement, Refusal
 from config.telemetry import tracing
 from config.telemetry.logs import RowIds, log_committed
 from outbox.bookkeeping import counters

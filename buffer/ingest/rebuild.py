@@ -18,7 +18,7 @@ from config.database.tables import require_tables
 from config.kafka import Mark, topic_name
 from config.kafka import RecordBatch as Records
 from config.kafka.reader import Reader
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.bookkeeping.models import FlowCounter
 from outbox.bookkeeping.watermarks import Watermarks
 

@@ -13,13 +13,13 @@ from django.db.models import Count, Sum
 from django.urls import reverse
 
 from buffer.ledger.handler import GROUP, LONGEST_NAME, Track
+from buffer.ledger.letters import MovementLetters
 from buffer.ledger.models import InventoryStock, InventoryTracking
-from buffer.ledger.redelivery import MovementLetters
 from buffer.ledger.statements import NAME
 from buffer.ledger.topics import Movements, Source, sources
 from config.flows import Check, Sample, Stage, Worker
 from config.kafka import Record, topic_name
-from config.redelivery import Letters
+from config.letters import Letters
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.progress import reader_stage, topic_stage
 from outbox.bookkeeping.verify import OFFENDERS

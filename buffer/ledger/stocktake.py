@@ -17,9 +17,9 @@ from config.database.clock import database_now
 from config.database.queries import batched
 from config.database.upsert import Upsert
 from config.fields import IDENTIFIER_LENGTH
+from config.letters import Refusal
 from config.payload import short_hash
 from config.processes.commands import numbered_rows
-from config.redelivery import Refusal
 from outbox.audit_log import actions
 from outbox.bookkeeping import counters
 

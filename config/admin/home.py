@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from config.admin.svg import Drawing, draw
 from config.database.queries import asked_together
-from config.flows import Need, Picture, flows
+from config.flows import HomeRow, Need, flows
 from config.partitions import rotation
 
 URGENCIES = ("now", "soon", "watch")
@@ -22,7 +22,7 @@ FAR_PAST = datetime.min.replace(tzinfo=UTC)
 class FlowRow:
     """One flow on home."""
 
-    picture: Picture
+    picture: HomeRow
     drawing: Drawing
 
 
@@ -41,13 +41,13 @@ def home(now: datetime) -> dict[str, object]:
     }
 
 
-def pictures_of(now: datetime) -> list[Picture]:
+def pictures_of(now: datetime) -> list[HomeRow]:
     """What each flow shows: positions, counts and failure groups are read once for all of them."""
     with asked_together():
-        return [picture for flow in flows() if (picture := flow.picture(now))]
+        return [picture for flow in flows() if (picture := flow.home_row(now))]
 
 
-def needs_of(pictures: Iterable[Picture], now: datetime) -> list[Need]:
+def needs_of(pictures: Iterable[HomeRow], now: datetime) -> list[Need]:
     """What needs people, once each: several flows may need the same, as when Kafka is away for all of them."""
     flows_need = (need for picture in pictures for need in picture.needs)
     return list(dict.fromkeys([*flows_need, *rotation.runway_needs(now)]))
@@ -87,7 +87,7 @@ def headline(needs: Sequence[Need]) -> tuple[str, str]:
     return f"{len(needs)} things need you", rest
 
 
-def quiet(pictures: Sequence[Picture]) -> str:
+def quiet(pictures: Sequence[HomeRow]) -> str:
     """What stands there when nothing needs a person."""
     if not pictures:
         return "No flow is configured."

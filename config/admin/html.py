@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from config.admin import humanize
-from config.redelivery import Tone
+from config.letters import Tone
 from config.telemetry.redaction import visible
 
 
@@ -150,7 +150,7 @@ def chip(state: str, word: str = "") -> SafeString:
 
 
 @lru_cache(maxsize=1024, typed=True)
-def said(state: str, word: str = "") -> SafeString:
+def plain_state(state: str, word: str = "") -> SafeString:
     """A healthy state: an icon and a grey word, without the chip's colour."""
     tone, picture, known = STATES[state]
     return format_html('<span class="sw-said sw-{}">{}{}</span>', tone, icon(picture), word or known)

@@ -15,14 +15,14 @@ from django.db import DatabaseError, InterfaceError
 
 from config.database.transactions import drop_lost_sessions
 from config.environment.env import BadSetting
-from config.flows import Deed, Flow, Sample, flows
+from config.flows import Flow, Sample, SampleAction, flows
 from config.kafka import Outgoing, Producer, Sent
 from config.telemetry.logs import log
 
 TICK = 0.25  # seconds between two parts
 LATE = 1.0  # seconds that are made up for; a machine that is later than that has no room for more
 
-Named = tuple[str, Sample | Deed]  # the flow it is for
+Named = tuple[str, Sample | SampleAction]  # the flow it is for
 Traffic = Iterator[Named]
 
 
@@ -70,7 +70,7 @@ def _send_steadily(samples: Traffic, rate: float, producer: Producer, stop: thre
         if not part:
             break
         _produce([(name, sample) for name, sample in part if isinstance(sample, Sample)], producer, account)
-        _do([(name, deed) for name, deed in part if isinstance(deed, Deed)], stop, account)
+        _do([(name, action) for name, action in part if isinstance(action, SampleAction)], stop, account)
         due = max(due + len(part) / rate, time.monotonic() - LATE)
         stop.wait(max(0.0, due - time.monotonic()))
 
@@ -84,15 +84,15 @@ def _produce(records: Sequence[tuple[str, Sample]], producer: Producer, account:
         log.warning("samples_failed", number=len(refused), error=refused[0].error)
 
 
-def _do(deeds: Sequence[tuple[str, Deed]], stop: threading.Event, account: Account) -> None:
+def _do(actions: Sequence[tuple[str, SampleAction]], stop: threading.Event, account: Account) -> None:
     """On a slow machine they take longer than the part should: told to stop, it leaves the others undone."""
-    for name, deed in deeds:
+    for name, action in actions:
         if stop.is_set():
             return
         drop_lost_sessions()
         account.begin([name])
         try:
-            deed.run()
+            action.run()
         except (DatabaseError, InterfaceError) as error:
             log.warning("sample_failed", error=str(error).strip())
         else:

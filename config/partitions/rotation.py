@@ -167,7 +167,7 @@ def rotate(
     for spec in specs or configured():
         plan = plan_for(spec, using)
         if no_drop:
-            plan = replace(plan, steps=[_spared(step) for step in plan.steps])
+            plan = replace(plan, steps=[_skipped(step) for step in plan.steps])
         plans.append(plan if dry_run else apply(plan))
     return plans
 
@@ -241,7 +241,7 @@ def _creations(spec: PartitionSpec, using: str) -> Plan:
     return replace(plan, steps=plan.only("create"))
 
 
-def _spared(step: Step) -> Step:
+def _skipped(step: Step) -> Step:
     return replace(step, action="keep", reason=f"{step.reason}; --no-drop") if step.action == "drop" else step
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from config.telemetry.redaction import said, without_addresses
+from config.telemetry.redaction import error_text, without_addresses
 
 PROC = Path("/proc")
 ENDED = ("Z", "X")  # states of a process that only its parent still knows
@@ -149,7 +149,7 @@ def reporting(command: str) -> Iterator[None]:
     try:
         yield
     except BaseException as ended:
-        error = "" if getattr(ended, "returncode", 1) == USAGE else said(ended) or type(ended).__name__
+        error = "" if getattr(ended, "returncode", 1) == USAGE else error_text(ended) or type(ended).__name__
         raise
     finally:
         if reporter:

@@ -55,7 +55,7 @@ def without_addresses(text: str) -> str:
     return ESCAPED.sub("<address>", ADDRESS.sub("<address>", text))
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an error says, without values."""
     return without_values(str(error)).strip()
 
@@ -67,7 +67,7 @@ def trace_of(error: BaseException | None, hide: Callable[[str], str] = str) -> s
         if error is None:
             break
         if str(error):
-            text = text.replace(str(error), hide(said(error)))
+            text = text.replace(str(error), hide(error_text(error)))
         error = error.__cause__ or error.__context__
     return without_addresses(text)
 

@@ -147,7 +147,7 @@ class Spans:
                 )  # fmt: skip
 
     @staticmethod
-    def note(attributes: Mapping[str, str | int]) -> None:
+    def annotate(attributes: Mapping[str, str | int]) -> None:
         trace.get_current_span().set_attributes(attributes)
 
     @staticmethod

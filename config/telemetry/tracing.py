@@ -105,10 +105,10 @@ def span(
     return _spans.around(name, above, linked, kind, attributes, own, began)
 
 
-def note(**attributes: str | int) -> None:
+def annotate(**attributes: str | int) -> None:
     """Say more about the span under way."""
     if _spans is not None:
-        _spans.note(attributes)
+        _spans.annotate(attributes)
 
 
 def fail(reason: str) -> None:

@@ -15,12 +15,12 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from config.admin import humanize
-from config.admin.html import chip, clock_and_age, icon, moment, said
+from config.admin.html import chip, clock_and_age, icon, moment, plain_state
 from config.admin.svg import sparkline
 from config.telemetry.redaction import DOTS, masked_error
 
 register = template.Library()
-for tag in (icon, chip, said, sparkline):
+for tag in (icon, chip, plain_state, sparkline):
     register.simple_tag(tag)
 register.filter("duration", humanize.length)
 

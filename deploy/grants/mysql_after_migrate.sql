@@ -44,7 +44,7 @@ GRANT INSERT, UPDATE ON spillway.outbox_flowcounter TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_flowminute TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_idempotencykey TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_joblease TO 'spillway_app'@'%';
-GRANT INSERT, UPDATE ON spillway.outbox_matter TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_incident TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_notice TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_subscription TO 'spillway_app'@'%';
 -- The record of logins: a logout writes its time.

@@ -75,7 +75,7 @@ def configured() -> Channel:
     return channel
 
 
-def said(text: object) -> str:
+def error_line(text: object) -> str:
     """An error in one line without anybody's address: it goes into logs, letters and the console.
 
     Cut at the end of a word: half of a server's id may hold no digit, and would be another cause.

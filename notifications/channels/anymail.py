@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from config.environment import mailbox
 from config.payload import is_blank
-from notifications.channels import Channel, Pool, said
+from notifications.channels import Channel, Pool, error_line
 from notifications.channels.faults import fault_of_api, wait_for
 from notifications.mail.content import Mail
 from notifications.mail.headers import LONGEST_LINE
@@ -119,14 +119,14 @@ class Anymail(Channel):
                 backend.session.headers["Idempotency-Key"] = key
             backend.send_messages([message])
         except (AnymailConfigurationError, ImproperlyConfigured) as error:
-            return Outcome("auth", said(error))
+            return Outcome("auth", error_line(error))
         except AnymailRecipientsRefused as error:
-            return Outcome("permanent", f"the provider refuses the recipient: {said(error)}", of_recipient=True)
+            return Outcome("permanent", f"the provider refuses the recipient: {error_line(error)}", of_recipient=True)
         except NEVER as error:
             # Anymail raises the same while it reads an answer: then the mail may have been sent.
             answer = message.anymail_status.esp_response if message else None
             if answer is None:
-                return Outcome("permanent", said(error), unclear=True)
+                return Outcome("permanent", error_line(error), unclear=True)
             return outcome_of(answer, self.provider)
         except AnymailError as error:
             response = error.response
@@ -167,14 +167,14 @@ def accepted(status: AnymailStatus, provider: str) -> Outcome:
 def outcome_of(response: Answer, provider: str) -> Outcome:
     """The outcome of a provider's answer: for the mail, the channel and the retry."""
     status, code, words = status_of(response), code_of(response), words_of(response)
-    text = said(f"{provider} answers {status}{f' {code}' if code else ''}")
+    text = error_line(f"{provider} answers {status}{f' {code}' if code else ''}")
     if status >= 500 or 300 <= status < 400:
         return Outcome("unreachable", text)
     if 200 <= status < 300:
         return Outcome("ambiguous", f"{text}, and nothing that can be read")
     if status == 408 or (status == 409 and any(sign in body_of(response) for sign in STILL_AT_IT)):
         return Outcome("transient", text, least_wait=5.0)
-    fault, text = fault_of_api(provider, status, code, words), said(f"{text}{f': {words}' if words else ''}")
+    fault, text = fault_of_api(provider, status, code, words), error_line(f"{text}{f': {words}' if words else ''}")
     if fault == "account":
         return Outcome("auth", text)
     if fault == "limit":
@@ -184,7 +184,7 @@ def outcome_of(response: Answer, provider: str) -> Outcome:
 
 def _without_answer(error: AnymailError) -> Outcome:
     names = {type(cause).__name__ for cause in causes(error)}
-    text = said(next(iter(error.args), "") or type(error).__name__)
+    text = error_line(next(iter(error.args), "") or type(error).__name__)
     if names & NO_CREDENTIALS:
         return Outcome("auth", f"no credentials: {text}")
     if names & NOBODY_THERE:

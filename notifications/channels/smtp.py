@@ -13,7 +13,7 @@ from django.conf import settings
 
 from config.environment import mailbox
 from config.environment.mail import MailServer
-from notifications.channels import LEAST_WAIT, RETRIES_LAST, Channel, Pool, said
+from notifications.channels import LEAST_WAIT, RETRIES_LAST, Channel, Pool, error_line
 from notifications.channels.replies import fault_of_reply
 from notifications.mail.content import Mail, mime
 from outbox.channels.handlers import Outcome
@@ -39,7 +39,7 @@ class RefusedReply(Exception):
 
 def outcome_of(refused: RefusedReply) -> Outcome:
     """The outcome of a reply: for the mail, the channel and the retry."""
-    error = said(refused)
+    error = error_line(refused)
     if not refused.refuses:
         return Outcome("unreachable", error)  # the server speaks another protocol
     if refused.code in LOGIN_NEEDED or refused.reply[:5] in LOGIN_REFUSED:
@@ -81,7 +81,7 @@ class Connection:
         try:
             data = mime(mail)
         except Exception as error:  # noqa: BLE001 (nothing has been sent, and the same mail fails again every time)
-            return Outcome("permanent", said(f"the mail cannot be written: {type(error).__name__}: {error}"))
+            return Outcome("permanent", error_line(f"the mail cannot be written: {type(error).__name__}: {error}"))
         try:
             smtp = self._ready()
             if (largest := int(smtp.esmtp_features.get("size") or 0)) and len(data) > largest:
@@ -97,7 +97,9 @@ class Connection:
             return outcome
         except DEAD as error:
             self.drop()
-            return Outcome("ambiguous" if self.dot_left else "unreachable", said(f"{type(error).__name__}: {error}"))
+            return Outcome(
+                "ambiguous" if self.dot_left else "unreachable", error_line(f"{type(error).__name__}: {error}")
+            )
 
     def drop(self) -> None:
         """Close the connection without QUIT: a dead server would make us wait."""

@@ -16,8 +16,8 @@ from django.conf import settings
 from django.template.loader import render_to_string
 
 from config.environment import mailbox
+from config.letters import FormField, PayloadForm
 from config.payload import digest, is_blank
-from config.redelivery import FormField, PayloadForm
 from notifications.mail.headers import POLICY, check_headers, header_lines
 
 SUBJECTS = {

@@ -6,9 +6,9 @@ from outbox.admin import (
     channels,
     dead_letters,
     messages,
-    notifications,
     replay_batches,
     saved_views,
+    subscriptions,
     topic_replays,
     workers,
 )
@@ -21,9 +21,9 @@ __all__ = [
     "dead_letters",
     "failure_groups",
     "messages",
-    "notifications",
     "replay_batches",
     "saved_views",
+    "subscriptions",
     "topic_replays",
     "workers",
 ]

@@ -18,7 +18,7 @@ from config.admin import humanize
 from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of, role_with
 from config.admin.pages import LeverState, ReadOnlyAdmin
 from config.database.clock import database_now
-from config.redelivery import Effect, FormField, Refusal
+from config.letters import Effect, FormField, Refusal
 from config.telemetry.redaction import masked_error
 from outbox.audit_log import reveal
 from outbox.groups.models import FailureGroup
@@ -87,7 +87,7 @@ class EditForm:
 
     def __init__(self, request: HttpRequest) -> None:
         given = request.POST
-        self.deed = given.get("deed", "")
+        self.action = given.get("deed", "")
         self.has_text = "text" in given
         self.text = typed(given.get("text", ""))
         self.fields = {name.removeprefix("field:"): typed(given[name]) for name in given if name.startswith("field:")}
@@ -103,7 +103,7 @@ class EditForm:
         """Write what the fields say into the text; at first it is that of the letter."""
         if not self.has_text:
             self.text = text_of(row)
-        elif (form := form_of(row)) and self.deed != "reveal":
+        elif (form := form_of(row)) and self.action != "reveal":
             self.text, self.faults = with_fields(self.text, row, form, self.fields, self.shown, self.make)
 
     @property
@@ -128,7 +128,7 @@ class Editing(ReadOnlyAdmin[DeadLetter]):
         if row is None:
             raise Http404
         form = EditForm(request)
-        if form.deed == "reveal":
+        if form.action == "reveal":
             answer = reveal.answer(
                 request, self.opts.label_lower, row.pk, f"Dead letter {row.pk}, to edit a copy", page_of(row)
             )
@@ -144,9 +144,9 @@ class Editing(ReadOnlyAdmin[DeadLetter]):
 
     def _answer(self, request: HttpRequest, row: DeadLetter, form: EditForm, sight: reveal.Visibility) -> HttpResponse:
         problem = ""
-        if request.method == "POST" and form.deed != "reveal":
+        if request.method == "POST" and form.action != "reveal":
             problem = fault_of_reason(form.reason, LEAST_REASON)
-            if form.deed == "requeue" and not problem and not form.faults and form.was_checked:
+            if form.action == "requeue" and not problem and not form.faults and form.was_checked:
                 try:
                     effect = requeue_copy(row.pk, form.text, form.seen, operator_of(request.user), form.reason)
                     return _done(request, row, effect)
@@ -155,7 +155,7 @@ class Editing(ReadOnlyAdmin[DeadLetter]):
                     if row.status != DeadLetter.Status.OPEN:
                         return self._show(request, row, {"gone": str(refusal), "text": form.text})
                     return self._ask(request, row, form, sight, refused=str(refusal))
-        changed = CHANGED if form.deed == "requeue" and not form.was_checked else ""
+        changed = CHANGED if form.action == "requeue" and not form.was_checked else ""
         return self._ask(request, row, form, sight, problem, changed)
 
     def _ask(
@@ -170,7 +170,7 @@ class Editing(ReadOnlyAdmin[DeadLetter]):
         """The form with what is known of its text; nothing is written."""
         examined = examine(row, form.text, database_now())
         examined = replace(examined, faults=[*form.faults, *examined.faults])
-        checked = form.deed in ("check", "requeue")
+        checked = form.action in ("check", "requeue")
         seen = PayloadRevision.objects.last_number(row.pk)
         if form.has_text and form.seen != seen:  # told once: then the form knows
             refused = FASTER.format(who_was_faster(row))

@@ -12,7 +12,7 @@ from django.urls import reverse
 from config.admin.html import STATES
 from config.fields import is_uuid
 from config.flows import mask_of
-from config.redelivery import Tone
+from config.letters import Tone
 from outbox.audit_log.models import OperatorAction
 from outbox.audit_log.reveal import Visibility
 from outbox.letters.edit_checks import DiffLine, difference
@@ -22,7 +22,7 @@ from outbox.replay_batches.models import ReplayItem
 from outbox.replay_batches.subjects import who_took
 
 # -- Who was faster ------------------------------------------------------------------------------------------
-NO_DEEDS = ("reveal", "mask_again", "refused", "export")
+NO_ACTIONS = ("reveal", "mask_again", "refused", "export")
 LOOKED_AT = 10  # of its newest actions
 
 
@@ -31,7 +31,7 @@ def who_was_faster(letter: DeadLetter) -> str:
     if letter.status == "open":
         return ""
     actions = OperatorAction.objects.about("outbox.deadletter", letter.pk, LOOKED_AT)
-    name = actions.exclude(verb__in=NO_DEEDS).values_list("actor_name", flat=True).first()
+    name = actions.exclude(verb__in=NO_ACTIONS).values_list("actor_name", flat=True).first()
     name = name or who_took([letter.pk]).get(letter.pk, "")
     return f"{name} was faster." if name else ""
 

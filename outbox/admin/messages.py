@@ -32,7 +32,7 @@ from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column
 from config.fields import is_uuid
 from config.flows import mask_of
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.audit_log.reveal import Revealing
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers

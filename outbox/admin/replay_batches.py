@@ -21,7 +21,7 @@ from config.admin.html import chip, in_words
 from config.admin.levers import ROLES, Operator, operator_of
 from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column, number_column
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.admin import replay_batch_page as batch_page
 from outbox.admin.edit_form import RIGHTS as EDIT_RIGHTS
 from outbox.admin.groups.pages import TABS
@@ -248,7 +248,7 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
         wrap = self.admin_site.admin_view
         mine = [
             path("draft/", wrap(self.draft_view), name="outbox_replaybatch_draft"),
-            path("<int:object_id>/deed/<slug:name>/", wrap(self.deed_view), name="outbox_replaybatch_deed"),
+            path("<int:object_id>/deed/<slug:name>/", wrap(self.action_view), name="outbox_replaybatch_deed"),
         ]
         return [*mine, *super().get_urls()]
 
@@ -291,7 +291,7 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
         status = 400 if problem and request.method == "POST" else 200
         return TemplateResponse(request, "admin/outbox/replaybatch/ask.html", context, status=status)
 
-    def deed_view(self, request: HttpRequest, object_id: int, name: str) -> HttpResponse:
+    def action_view(self, request: HttpRequest, object_id: int, name: str) -> HttpResponse:
         """Pull a lever of a batch; whoever was slower is told who was faster."""
         batch = ReplayBatch.objects.filter(pk=object_id).first() if object_id < 2**63 else None
         if batch is None or name not in DEEDS:

@@ -20,7 +20,7 @@ from config.admin.levers import Lever, LeverResult, Operator, operator_of
 from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column
 from config.database.clock import database_now
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.accounts.models import SavedView
 from outbox.audit_log.actions import record
 

@@ -22,7 +22,7 @@ from config.admin.html import chip, clock_and_age
 from config.admin.levers import Lever, Operator, fault_of_reason, operator_of
 from config.admin.pages import ReadOnlyAdmin, age_column, number_column
 from config.database.clock import database_now
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.topic_replay import requests
 from outbox.topic_replay.models import TopicReplay
 from outbox.topic_replay.run import replayable

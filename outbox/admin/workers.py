@@ -17,7 +17,7 @@ from django.utils.html import format_html
 from config import replica
 from config.admin import humanize
 from config.admin.filters import Segments
-from config.admin.html import chip, clock_and_age, said
+from config.admin.html import chip, clock_and_age, plain_state
 from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
@@ -108,7 +108,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin[WorkerProcess]):
     @admin.display(description="State")
     def state_shown(self, row: WorkerProcess) -> str:
         state = f"worker_{getattr(row, 'state', '')}"
-        return said(state) if state == "worker_runs" else chip(state)
+        return plain_state(state) if state == "worker_runs" else chip(state)
 
     @admin.display(description="Rate")
     def rate_shown(self, row: WorkerProcess) -> str:
@@ -229,7 +229,7 @@ class WatermarkAdmin(ReadOnlyAdmin[Watermark]):
     @admin.display(description="State")
     def state(self, row: Watermark) -> str:
         state = state_of_position(row)
-        return said(state) if state == "healthy" else chip(state)
+        return plain_state(state) if state == "healthy" else chip(state)
 
     @admin.display(description="Records behind")
     def count_lag(self, row: Watermark) -> str:

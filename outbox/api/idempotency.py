@@ -98,13 +98,13 @@ def first_answer(asked: Asked) -> Answer:
     return Answer(first.status_code, first.answer, replayed=True)
 
 
-# -- Keyed deeds outside the database: claim the key, act without a transaction, settle with the answer ------
+# -- Keyed actions outside the database: claim the key, act without a transaction, settle with the answer ------
 # A process that dies in between leaves the key in progress; after a minute the same request takes it over and does
-# the deed again, which therefore must repeat what it did: the same ids, the same bytes. One that lived, and waited so
-# long between claim and deed, looks once more and leaves the deed to who took over.
+# the action again, which therefore must repeat what it did: the same ids, the same bytes. One that lived, and waited so
+# long between claim and action, looks once more and leaves the action to who took over.
 Result = TypeVar("Result")
 TAKEN_OVER_AFTER = timedelta(seconds=60)
-YOUNG = timedelta(seconds=15)  # of a claim with which a deed may begin
+YOUNG = timedelta(seconds=15)  # of a claim with which a action may begin
 MOST_RERUNS, MOST_LOST = 20, 3
 
 
@@ -117,8 +117,8 @@ class KeyClaim:
     since: datetime
 
 
-def once_outside(asked: Asked, deed: Callable[[float], Answer]) -> Answer:
-    """Do the deed once, or repeat its answer. `deed` runs outside any transaction; a Problem it raises is forgotten.
+def once_outside(asked: Asked, action: Callable[[float], Answer]) -> Answer:
+    """Do the action once, or repeat its answer. `action` runs outside any transaction; a Problem it raises is forgotten.
 
     It gets the time (monotonic) until which it may begin what cannot be taken back: whoever is frozen for longer behind
     the last look at its claim may not be the only one any more.
@@ -131,9 +131,9 @@ def once_outside(asked: Asked, deed: Callable[[float], Answer]) -> Answer:
         return claim
     claimed, until = _stand(lambda: _renewed(claim))
     try:
-        answer = deed(until)
+        answer = action(until)
     except BaseException:
-        # The row stays: what was done of the deed may not be done with another body. The same may go on at once.
+        # The row stays: what was done of the action may not be done with another body. The same may go on at once.
         _stand(lambda: _in_progress(claimed).update(created_at=claimed.since - TAKEN_OVER_AFTER))
         raise
     settled = _stand(lambda: _in_progress(claimed).update(status_code=answer.status, answer=answer.body))
@@ -159,7 +159,7 @@ def _claim(asked: Asked, token: int) -> KeyClaim | Answer:
 def _renewed(claim: KeyClaim) -> tuple[KeyClaim, float]:
     """The claim, still ours and no older than a part of its minute: who wrote it may have waited, or slept, since.
 
-    With the time (monotonic, and of before the look) until which a deed may begin: as long as that part once more.
+    With the time (monotonic, and of before the look) until which a action may begin: as long as that part once more.
     """
     while True:
         looked_at = time.monotonic()

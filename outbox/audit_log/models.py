@@ -31,7 +31,7 @@ class ActionSubject(models.Model):
 
 
 class ActionSeal(models.Model):
-    """A link of the chain over the operator actions: made after the deed, kept for ever."""
+    """A link of the chain over the operator actions: made after the action, kept for ever."""
 
     number = models.BigIntegerField(primary_key=True, help_text="1, 2, 3, … without a gap.")
     action = models.BigIntegerField(unique=True, help_text="The primary key of the action.")
@@ -66,7 +66,7 @@ class OperatorActionQuerySet(models.QuerySet):
 
 
 class OperatorAction(models.Model):
-    """Who did what to which rows, and why: append-only, written in the transaction of the deed.
+    """Who did what to which rows, and why: append-only, written in the transaction of the action.
 
     The actor is a name and a number and no foreign key: nothing may change this row when an account is deleted.
     """
@@ -82,8 +82,8 @@ class OperatorAction(models.Model):
     result = models.CharField(max_length=200)
     rows = models.IntegerField(default=1)
     detail = models.JSONField(default=dict)
-    before = models.JSONField(null=True, help_text="The state of the subject before the deed.")
-    after = models.JSONField(null=True, help_text="Its state after the deed.")
+    before = models.JSONField(null=True, help_text="The state of the subject before the action.")
+    after = models.JSONField(null=True, help_text="Its state after the action.")
     created_at = models.DateTimeField()
 
     objects = OperatorActionQuerySet.as_manager()

@@ -14,7 +14,7 @@ from config.admin import humanize
 from config.database.queries import Names, of_names
 from config.flows import Need, Reading, Stage
 from config.kafka.client import reachability
-from config.redelivery import Tone
+from config.letters import Tone
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import UNSEEN, Watermark

@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 
 from config.environment.env import BadSetting
 from config.flows import order_in
-from config.redelivery import PayloadForm
+from config.letters import PayloadForm
 from config.telemetry.logs import RowIds
 
 MARGIN = 0.1  # of the lease, kept for settling

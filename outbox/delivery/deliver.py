@@ -18,7 +18,7 @@ from config.fields import storable
 from config.processes.worker import awaited_at_the_end, until_it_stands
 from config.telemetry import metrics, tracing
 from config.telemetry.logs import log
-from config.telemetry.redaction import masked_error, said, trace_of, without_addresses
+from config.telemetry.redaction import error_text, masked_error, trace_of, without_addresses
 from outbox.channels.handlers import Message, MessageHandler, Outcome, send_budget
 from outbox.delivery.candidates import in_waves
 from outbox.delivery.claim import Claim
@@ -175,12 +175,12 @@ def _traced(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]:
         with tracing.span(name, "", links=links, kind="consumer", messages=len(chunk)):
             outcomes = _guarded(handler, chunk)
             if failed := Counter(outcome.kind for outcome in outcomes if not outcome.ok):
-                tracing.note(failed=failed.total())
+                tracing.annotate(failed=failed.total())
                 tracing.fail(failed.most_common(1)[0][0])
             return outcomes
     with tracing.span(name, first.traceparent, kind="consumer", message_id=str(first.id), attempt=first.attempts):
         outcomes = _guarded(handler, chunk)
-        tracing.note(outcome=outcomes[0].kind)
+        tracing.annotate(outcome=outcomes[0].kind)
         if not outcomes[0].ok:
             tracing.fail(outcomes[0].kind)
         return outcomes
@@ -194,7 +194,7 @@ def _guarded(handler: MessageHandler, chunk: Sequence[Message]) -> list[Outcome]
     except Exception as error:  # noqa: BLE001 (the outcome is `when_broken`, whatever was raised)
         # What it stumbled over may be the mail. Pages mask it; more people read a log.
         log.error("handler_failed", channel=handler.name, exception=trace_of(error, masked_error))
-        text = f"{type(error).__name__}: {without_addresses(said(error))}"[:500]
+        text = f"{type(error).__name__}: {without_addresses(error_text(error))}"[:500]
         outcomes = [Outcome(handler.when_broken, text) for _ in chunk]
     return [_storable(outcome) for outcome in outcomes]
 

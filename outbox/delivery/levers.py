@@ -15,8 +15,8 @@ from django.utils.text import capfirst
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.letters import Effect, Refusal
 from config.processes.worker import until_it_stands
-from config.redelivery import Effect, Refusal
 from config.telemetry.logs import log_committed
 from config.telemetry.redaction import masked_error
 from outbox.audit_log import actions

@@ -16,7 +16,7 @@ from config.telemetry.logs import RowIds, log_committed
 from outbox.bookkeeping import counters
 from outbox.channels.handlers import Message, MessageHandler, handlers, ids_of
 from outbox.delivery.candidates import find_due, lock_among, lower_bound, read_messages
-from outbox.delivery.next_state import CHANGES, CRASHES, NextState, letter_of, limits, row_of
+from outbox.delivery.retry import CHANGES, CRASHES, NextState, letter_of, limits, row_of
 from outbox.letters.burial import bury
 from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 

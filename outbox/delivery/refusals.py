@@ -70,7 +70,7 @@ class RefusalRun(NamedTuple):
 
 
 # -- A try is settled --------------------------------------------------------------------------------------
-def note(
+def count_refusals(
     handler: MessageHandler, results: Sequence[tuple[Message, Outcome]], letters: Mapping[UUID, Letter], now: datetime
 ) -> bool:
     """Count refusals alike, in the transaction that settles them, and pause the channel; True when it is paused now."""

@@ -27,14 +27,14 @@ from config.flows import event_label
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import log, log_committed
-from config.telemetry.redaction import masked_error, said
+from config.telemetry.redaction import error_text, masked_error
 from outbox.bookkeeping import counters
 from outbox.channels import admission
 from outbox.channels.handlers import Message, MessageHandler, Outcome, ids_of
 from outbox.channels.models import ChannelState
 from outbox.delivery import refusals
 from outbox.delivery.claim import Claim
-from outbox.delivery.next_state import CHANGES, NextState, letter_of, limits, next_state, row_of
+from outbox.delivery.retry import CHANGES, NextState, letter_of, limits, next_state, row_of
 from outbox.letters.burial import Letter, bury
 from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 from outbox.messages.publish import ACCEPTED
@@ -234,7 +234,7 @@ def _settle_whatever_they_say(claim: Claim, handler: MessageHandler, call: Call)
         if remedy_for(error) is not Remedy.DATA:
             raise
         log.warning(
-            "outcomes_refused", channel=claim.channel, outcomes=len(call.results), error=masked_error(said(error))
+            "outcomes_refused", channel=claim.channel, outcomes=len(call.results), error=masked_error(error_text(error))
         )
         if len(call.results) == 1:
             return _settle_without_words(claim, handler, call)
@@ -349,7 +349,7 @@ def _tell_channel(
         asked = max(o.retry_after or THROTTLED_WAIT for o in throttled)
         admission.wait(claim.channel, min(asked, LONGEST_THROTTLE), now)
         halt = halt or "told to wait"
-    if refusals.note(handler, results, letters, now):
+    if refusals.count_refusals(handler, results, letters, now):
         halt = halt or "refused alike"
     return halt
 

@@ -11,8 +11,8 @@ from django.db.models.functions import Greatest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.letters import Refusal
 from config.payload import digest
-from config.redelivery import Refusal
 from outbox.audit_log import actions
 from outbox.groups.models import FailureGroup
 

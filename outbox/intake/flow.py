@@ -12,15 +12,15 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.urls import reverse
 
-from config.flows import Picture, Sample, Stage, Worker
+from config.flows import HomeRow, Sample, Stage, Worker
 from config.kafka import Record, topic_name
-from config.redelivery import Letters
+from config.letters import Letters
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.progress import reader_stage, topic_stage
 from outbox.intake import reached
 from outbox.intake.envelope import envelope_of
 from outbox.intake.handler import GROUP, LONGEST_NAME, NAME, Intake
-from outbox.intake.redelivery import PromiseLetters
+from outbox.intake.letters import PromiseLetters
 from outbox.letters.overview import letters_ever
 from outbox.letters.topic_flow import TopicFlow, TopicNumbers
 
@@ -45,8 +45,8 @@ class MessagesIn(TopicFlow[TopicNumbers]):
     def topics(self) -> Sequence[str]:
         return list(settings.MESSAGES_IN)
 
-    def picture(self, now: datetime) -> Picture | None:
-        return super().picture(now) if settings.MESSAGES_IN else None
+    def home_row(self, now: datetime) -> HomeRow | None:
+        return super().home_row(now) if settings.MESSAGES_IN else None
 
     def stages(self, numbers: TopicNumbers) -> Iterator[Stage]:
         return stages(numbers)
@@ -68,7 +68,7 @@ class MessagesIn(TopicFlow[TopicNumbers]):
         return super().diagnose() if settings.MESSAGES_IN else iter(())
 
     def sweep(self, now: datetime) -> int:
-        reached.note(GROUP, now)  # before the outbox, which comes next, deletes keys
+        reached.record_positions(GROUP, now)  # before the outbox, which comes next, deletes keys
         return 0
 
     def letters(self) -> Sequence[Letters]:

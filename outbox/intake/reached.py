@@ -15,7 +15,7 @@ KEPT = "messages-in keys of letters"
 SPARE = timedelta(days=2)
 
 
-def note(group: str, now: datetime) -> None:
+def record_positions(group: str, now: datetime) -> None:
     """Write down where a consumer group stands, and forget what is older than any key."""
     marks = Watermark.objects.of_group(group)
     rows = [

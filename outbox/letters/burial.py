@@ -24,7 +24,7 @@ from config.partitions import ensure_partitions
 from config.payload import END_BYTES, Excerpt, digest, keepable
 from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log, log_committed
-from config.telemetry.redaction import said, without_addresses
+from config.telemetry.redaction import error_text, without_addresses
 from config.telemetry.tracing import trace_id_of, traceparent_in
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.groups import counts
@@ -304,7 +304,7 @@ class LetterHandler(Handler):
     def park(self, batch: RecordBatch, record: Record, error: BaseException, trace: str, now: datetime) -> None:
         """Bury the one record that the database refused although the gate let it through."""
         details = {"error_class": type(error).__name__, "traceback": trace}
-        letter = self.letter(batch, record, "store", "database_refused", said(error), **details)
+        letter = self.letter(batch, record, "store", "database_refused", error_text(error), **details)
         new = len(bury([letter], topic_name(self.group), now))
         batch.tally = Tally(parked=new)
         self.count_parked(batch, record, now, new=bool(new))

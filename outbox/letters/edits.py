@@ -18,9 +18,9 @@ from config.database.clock import database_now
 from config.database.queries import batched, by_key
 from config.database.transactions import remedy_for
 from config.flows import letters_of, mask_of
+from config.letters import Effect, Judgement, PayloadForm, Refusal
 from config.payload import digest
 from config.processes.worker import until_it_stands
-from config.redelivery import Effect, Judgement, PayloadForm, Refusal
 from config.telemetry.logs import log
 from config.telemetry.redaction import DOTS, masked, masked_error
 from outbox.audit_log import actions
@@ -248,7 +248,7 @@ def _with_made(text: str, before: str, form: PayloadForm, make: bool) -> str:
 VERB = "edit_and_requeue"
 LEAST_REASON = 10
 LETTER = "outbox.deadletter"
-NO_DEEDS = (REVEAL, HIDE, "refused")  # they change nothing of a letter
+NO_ACTIONS = (REVEAL, HIDE, "refused")  # they change nothing of a letter
 FASTER = "Somebody was faster. {} Nothing of yours was sent."
 
 
@@ -318,8 +318,8 @@ def _revision(
 
 def who_was_faster(letter: DeadLetter) -> str:
     """What was done to the letter last, and by whom: one sentence."""
-    deeds = OperatorAction.objects.about(LETTER, letter.pk).exclude(verb__in=NO_DEEDS)
-    last = deeds.first()
+    actions = OperatorAction.objects.about(LETTER, letter.pk).exclude(verb__in=NO_ACTIONS)
+    last = actions.first()
     state = letter.get_status_display().lower()
     if last is None:  # a batch records one action for all its letters
         return f"The letter became {state} {humanize.ago(letter.updated_at, database_now())}."

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from config.admin.humanize import TOKEN, is_json
-from config.redelivery import Refusal
+from config.letters import Refusal
 from config.telemetry.redaction import DOTS
 
 # -- Paths ---------------------------------------------------------------------------------------------------

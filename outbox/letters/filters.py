@@ -14,7 +14,7 @@ from django.db import models
 from config.admin import humanize
 from config.fields import smallest_uuid7
 from config.flows import flows
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter, DeadLetterQuerySet
 

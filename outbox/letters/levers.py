@@ -11,8 +11,8 @@ from django.db import transaction
 
 from config.admin.levers import LEAST_REASON, Operator
 from config.database.clock import database_now
+from config.letters import Effect, Judgement, Refusal
 from config.processes.worker import until_it_stands
-from config.redelivery import Effect, Judgement, Refusal
 from outbox.audit_log import actions
 from outbox.groups.models import FailureGroup
 from outbox.letters import redelivery, transitions

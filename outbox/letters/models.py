@@ -15,7 +15,7 @@ from django.db.models.functions import Length
 
 from config.fields import IdentifierField, smallest_uuid7, uuid7
 from config.flows import called, letters_of
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.groups.models import FailureGroup
 
 # -- Queries about dead letters ------------------------------------------------------------------------------

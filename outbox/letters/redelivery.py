@@ -18,11 +18,11 @@ from config.database.upsert import Upsert, new, timestamp_text
 from config.flows import flows, letters_of
 from config.kafka import RecordBatch, Replayed
 from config.kafka.records import headers_from_rows
+from config.letters import Effect, Judgement, Letters, Refusal
 from config.payload import UnreadableBatch
 from config.processes.worker import until_it_stands
-from config.redelivery import Effect, Judgement, Letters, Refusal
 from config.telemetry.logs import log
-from config.telemetry.redaction import masked_error, said
+from config.telemetry.redaction import error_text, masked_error
 from outbox.letters.burial import STOPPED, Letter
 from outbox.letters.models import DeadLetter, PayloadRevision, ProofRound
 from outbox.letters.transitions import Move, Status, locked, move
@@ -278,7 +278,7 @@ def _by_halves(
 
 def why_broken(error: BaseException) -> str:
     """What the database says against a letter, or that its flow breaks on it."""
-    remedy, text = remedy_for(error), said(error)[:200]
+    remedy, text = remedy_for(error), error_text(error)[:200]
     if remedy is Remedy.PARTITION:
         return "its month has no partition: run rotate_partitions, then try again"
     if remedy is Remedy.DATA:

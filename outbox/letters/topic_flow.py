@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from config.database.clock import database_now
 from config.database.transactions import consistent_snapshot
-from config.flows import Check, Flow, Need, Picture, Reading, Stage, name_of
+from config.flows import Check, Flow, HomeRow, Need, Reading, Stage, name_of
 from config.kafka import topic_name
 from config.kafka.positions import TopicPartition
 from outbox.bookkeeping import counters, progress
@@ -87,9 +87,9 @@ class TopicFlow(Flow, Generic[Figures]):
     def numbers(self, now: datetime) -> Figures:
         return self.numbers_class(now, self.sources(), self.group, self.topics())
 
-    def picture(self, now: datetime) -> Picture | None:
+    def home_row(self, now: datetime) -> HomeRow | None:
         numbers = self.numbers(now)
-        return Picture(
+        return HomeRow(
             name=name_of(self),
             purpose=self.purpose,
             stages=list(self.stages(numbers)),

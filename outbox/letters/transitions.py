@@ -10,7 +10,7 @@ from uuid import UUID
 from config.database.transactions import Stale
 from config.database.upsert import Rewrite
 from config.flows import letters_of
-from config.redelivery import Effect, Letters, Refusal
+from config.letters import Effect, Letters, Refusal
 from config.telemetry.logs import RowIds, log_committed
 from outbox.groups.counts import Shift, shift, summed
 from outbox.letters.models import DeadLetter, order_of_letter

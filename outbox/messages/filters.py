@@ -9,7 +9,7 @@ from typing import Any
 
 from config.admin import humanize
 from config.fields import smallest_uuid7
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.channels.handlers import handlers
 from outbox.letters.filters import moment_of
 from outbox.messages.models import MessageQuerySet, OutboxMessage

@@ -18,9 +18,9 @@ from django.db.models.functions import Greatest
 
 from config.database.queries import in_chunks
 from config.flows import flows
+from config.letters import Letters
 from config.partitions import Keep, Partition, PartitionSpec
 from config.partitions.spec import day_of
-from config.redelivery import Letters
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import FlowCounter

@@ -278,8 +278,8 @@ class Migration(migrations.Migration):
                 ('result', models.CharField(max_length=200)),
                 ('rows', models.IntegerField(default=1)),
                 ('detail', models.JSONField(default=dict)),
-                ('before', models.JSONField(help_text='The state of the subject before the deed.', null=True)),
-                ('after', models.JSONField(help_text='Its state after the deed.', null=True)),
+                ('before', models.JSONField(help_text='The state of the subject before the action.', null=True)),
+                ('after', models.JSONField(help_text='Its state after the action.', null=True)),
                 ('created_at', models.DateTimeField()),
             ],
             options={

@@ -17,7 +17,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from config.database.queries import delete_in_chunks
 from config.database.transactions import Stale
 from config.database.upsert import Rewrite
-from config.redelivery import Effect
+from config.letters import Effect
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.models import fitting
 from outbox.replay_batches import pacing

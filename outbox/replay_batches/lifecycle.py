@@ -13,7 +13,7 @@ from config.admin import humanize
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import Need
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.audit_log import actions
 from outbox.letters.field_changes import FieldChange
 from outbox.replay_batches import pacing
@@ -30,7 +30,7 @@ MOST_STOPPED = 20
 def record_batch(
     batch: ReplayBatch, operator: Operator, verb: str, reason: str, result: str, rows: int = 0, before: str = ""
 ) -> None:
-    """Insert an action about a batch, in the transaction of the deed; `before` is the state that it has left."""
+    """Insert an action about a batch, in the transaction of the action; `before` is the state that it has left."""
     subject = f"{batch}: {batch.verb} {words_of(batch)}"
     detail = {"batch": batch.pk, "filter": batch.filter}
     detail |= {"change": FieldChange.of(batch.edit).without_values()} if batch.edit else {}
@@ -197,7 +197,7 @@ def why_it_waits(batch: ReplayBatch, now: datetime) -> str:
     if batch.note or batch.state not in AWAITING or not batch.requeued or not batch.sends:
         return batch.note
     items = _on_their_way(batch)
-    why = subject_of(batch.verb).standstill(items, now) if items else ""
+    why = subject_of(batch.verb).blocked_reason(items, now) if items else ""
     return f"Waits: {why}." if why else ""
 
 
@@ -211,7 +211,7 @@ def waiting_in_numbers(batch: ReplayBatch, now: datetime) -> str:
         on_their_way = humanize.plural(batch.requeued, f"{one} is", f"{many} are")
         said.append(f"{on_their_way} on their way, the most allowed: waiting for their proof.")
     flying = in_flight(batch)
-    if flying and (before := subject_of(batch.verb).ahead(flying, now)):
+    if flying and (before := subject_of(batch.verb).queue_depth(flying, now)):
         said.append(f"Behind {before}.")
     return " ".join(said)
 
@@ -219,7 +219,7 @@ def waiting_in_numbers(batch: ReplayBatch, now: datetime) -> str:
 def waits_for_effect(batch: ReplayBatch, now: datetime) -> str:
     """The same in a sentence for a batch that has not moved, though nobody says why."""
     items = _on_their_way(batch)  # none, where the effect has just come
-    ahead = subject_of(batch.verb).ahead(items, now) if items else ""
+    ahead = subject_of(batch.verb).queue_depth(items, now) if items else ""
     words = f"Waits for the effect of {humanize.plural(batch.requeued, *batch.nouns)}, which nobody has seen yet"
     return f"{words}, behind {ahead}" if ahead else words
 
@@ -232,10 +232,10 @@ def measured_rate(batch: ReplayBatch, now: datetime) -> float:
 def _window(batch: ReplayBatch, now: datetime) -> int:
     """How many may be on their way; of what stands in line with live traffic no more than ten seconds of what goes."""
     try:
-        in_line = subject_of(batch.verb).in_line(batch)
+        shares_queue = subject_of(batch.verb).shares_queue(batch)
     except Refusal:  # a source that no flow knows any more
-        in_line = False
-    return min(batch.window, pacing.window_of(measured_rate(batch, now))) if in_line else batch.window
+        shares_queue = False
+    return min(batch.window, pacing.window_of(measured_rate(batch, now))) if shares_queue else batch.window
 
 
 def _on_their_way(batch: ReplayBatch) -> list[ReplayItem]:

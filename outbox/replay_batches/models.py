@@ -205,7 +205,7 @@ class ReplayItemQuerySet(models.QuerySet):
 
 
 class ReplayItem(models.Model):
-    """One letter of a batch, or one message. What is copied from it is what the order of the deeds depends on."""
+    """One letter of a batch, or one message. What is copied from it is what the order of the actions depends on."""
 
     class State(models.TextChoices):
         ELIGIBLE = "eligible"

@@ -98,7 +98,7 @@ def judge_chunks(batch_id: int, token: uuid.UUID) -> int:
         return sum(takewhile(bool, (judge(batch_id, token, portions) for _ in range(CHUNKS))))
 
 
-def judge(batch_id: int, token: uuid.UUID, portions: Ahead) -> int:
+def judge(batch_id: int, token: uuid.UUID, portions: ReadAhead) -> int:
     """Ask about the next chunk, in a transaction of its own."""
     with transaction.atomic():
         batch = ReplayBatch.objects.held(batch_id, token, COUNTING)
@@ -160,7 +160,7 @@ AGAIN: dict[str, object] = {"state": COUNTING, "judged_to": None, "skipped_why":
 
 
 # -- Reading ahead, on a thread and connection of its own, while the caller works ----------------------------
-class Ahead:
+class ReadAhead:
     """Calls `read(so_far)`, on its thread already at `begin`. What `read` raises, `take` raises."""
 
     def __init__(self, read: Callable[[JudgedTo], Portion], thread: ThreadPoolExecutor | None = None) -> None:
@@ -183,17 +183,17 @@ class Ahead:
 
 
 @contextmanager
-def reading_ahead(read: Callable[[JudgedTo], Portion]) -> Iterator[Ahead]:
-    """An `Ahead` that has a thread until the block ends.
+def reading_ahead(read: Callable[[JudgedTo], Portion]) -> Iterator[ReadAhead]:
+    """An `ReadAhead` that has a thread until the block ends.
 
     It has none in a transaction of the caller, of which another connection sees nothing, and none on SQLite, which has
     no server that could read meanwhile.
     """
     if connection.in_atomic_block or connection.vendor == "sqlite":
-        yield Ahead(read)
+        yield ReadAhead(read)
         return
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
         try:
-            yield Ahead(read, thread)
+            yield ReadAhead(read, thread)
         finally:
             thread.submit(connections.close_all)  # of that thread

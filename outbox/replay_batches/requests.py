@@ -14,7 +14,7 @@ from django.db import transaction
 from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
 from config.database.clock import database_now
 from config.fields import smallest_uuid7
-from config.redelivery import Refusal
+from config.letters import Refusal
 from config.telemetry.logs import log_committed
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter

@@ -18,12 +18,12 @@ from django.db import DatabaseError, InterfaceError, transaction
 from config.database.clock import database_now
 from config.database.transactions import remedy_for
 from config.flows import order_in
+from config.letters import Effect
 from config.processes import worker
-from config.redelivery import Effect
 from config.telemetry import metrics
 from config.telemetry.activity import activity
 from config.telemetry.logs import RowIds, log, log_committed
-from config.telemetry.redaction import masked_error, said
+from config.telemetry.redaction import error_text, masked_error
 from outbox.audit_log.hash_chain import seal
 from outbox.letters.models import order_of_letter
 from outbox.letters.redelivery import WORTH_ANOTHER_TRY, look_after
@@ -57,7 +57,7 @@ def act_on_chunk(batch: ReplayBatch, token: uuid.UUID, items: Sequence[ReplayIte
             raise
         if len(items) == 1:
             log.exception("replay_item_refused", batch=batch.pk, letter=str(items[0].letter))
-            return _refuse(batch.pk, token, items[0], f"{type(error).__name__}: {masked_error(said(error))}")
+            return _refuse(batch.pk, token, items[0], f"{type(error).__name__}: {masked_error(error_text(error))}")
     middle = len(items) // 2
     return act_on_chunk(batch, token, items[:middle]) + act_on_chunk(batch, token, items[middle:])
 
@@ -244,7 +244,7 @@ class Steps:
         items = window.next_items(batch, flying, most, self._window(batch))
         if not items:
             return self._over(batch, flying)
-        why = subject_of(batch.verb).holdup(batch.verb, items, now)
+        why = subject_of(batch.verb).backpressure(batch.verb, items, now)
         self._say(batch, why)
         if why:
             return SOON
@@ -261,7 +261,7 @@ class Steps:
 
     def _window(self, batch: ReplayBatch) -> int:
         """Ten seconds of its rate; before live traffic no more than ten seconds of what is really sent."""
-        if not subject_of(batch.verb).in_line(batch):
+        if not subject_of(batch.verb).shares_queue(batch):
             return batch.window
         return min(batch.window, self._speed(batch).window_at(time.monotonic()))
 
@@ -394,7 +394,7 @@ class BatchWorker:
             if remedy_for(error) in WORTH_ANOTHER_TRY:
                 raise
             log.exception("replay_step_failed", batch=batch_id)
-            self.steps.say(batch_id, f"Waits: {type(error).__name__}: {masked_error(said(error))}")
+            self.steps.say(batch_id, f"Waits: {type(error).__name__}: {masked_error(error_text(error))}")
             return BROKEN
 
     def pause(self) -> float:

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from django.db.models import Expression, F, QuerySet, Value
 
 from config.flows import letters_of
-from config.redelivery import Effect, EffectState, Judgement, Letters, Refusal
+from config.letters import Effect, EffectState, Judgement, Letters, Refusal
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers
-from outbox.delivery.redelivery import ahead
+from outbox.delivery.letters import queue_depth
 from outbox.letters import levers as letter_levers
 from outbox.letters import redelivery
 from outbox.letters.edits import copies_for, take_back_copies
@@ -93,8 +93,8 @@ class BatchOfLetters:
         why = {letter.pk: _why_closed(letter, batches.get(letter.pk, "")) for letter in closed}
         left = [letter for pk, letter in sorted(letters.items()) if pk not in why]
         if batch.verb == "edit":
-            left, spared = copies_for(FieldChange.of(batch.edit), left)
-            why |= spared
+            left, skipped = copies_for(FieldChange.of(batch.edit), left)
+            why |= skipped
         if batch.sends:
             why |= {pk: _why_not(judgement) for pk, judgement in ask(left, now).items()}
         return Judged(dict.fromkeys(letters, "") | why, [letter for letter in left if not why.get(letter.pk)])
@@ -126,33 +126,33 @@ class BatchOfLetters:
         except Refusal:
             return False
 
-    def in_line(self, batch: ReplayBatch) -> bool:
+    def shares_queue(self, batch: ReplayBatch) -> bool:
         """Whether live traffic waits behind what this batch takes back."""
-        return batch.sends and any(waits and letters_of(source).in_line for source, _, waits in batch.kinds)
+        return batch.sends and any(waits and letters_of(source).shares_queue for source, _, waits in batch.kinds)
 
     def pace(self, kinds: Sequence[Sequence[Any]]) -> float:
         """Letters a second: the least of what their channels take, 50 where none says."""
         return min(letters_of(source).pace() or pacing.DEFAULT_RATE for source in {source for source, *_ in kinds})
 
-    def ahead(self, items: Sequence[ReplayItem], now: datetime) -> str:
+    def queue_depth(self, items: Sequence[ReplayItem], now: datetime) -> str:
         """What live traffic these, on their way, stand behind; empty where nobody says."""
         source = items[0].source
         letters = DeadLetter.objects.filter(pk__in=[item.letter for item in items if item.source == source])
         try:
-            return letters_of(source).ahead(list(letters.defer("payload", "traceback", "headers")), now)
+            return letters_of(source).queue_depth(list(letters.defer("payload", "traceback", "headers")), now)
         except Refusal:
             return ""
 
-    def holdup(self, verb: str, items: Sequence[ReplayItem], now: datetime) -> str:
+    def backpressure(self, verb: str, items: Sequence[ReplayItem], now: datetime) -> str:
         """Why these have to wait now; empty when they can go."""
         if verb not in SENDING:
             return ""
-        return next(filter(None, (theirs.holdup(letters, now) for theirs, letters in _by_source(items))), "")
+        return next(filter(None, (theirs.backpressure(letters, now) for theirs, letters in _by_source(items))), "")
 
-    def standstill(self, items: Sequence[ReplayItem], now: datetime) -> str:
+    def blocked_reason(self, items: Sequence[ReplayItem], now: datetime) -> str:
         """Why these, on their way, get no further, and what helps; empty where nobody says."""
         reasons = (
-            theirs.standstill(letters, now) or why_missing(theirs.carriers(letters), now)
+            theirs.blocked_reason(letters, now) or why_missing(theirs.required_workers(letters), now)
             for theirs, letters in _by_source(items)
         )
         return next(filter(None, reasons), "")
@@ -239,7 +239,7 @@ class BatchOfMessages:
     def awaited(self, verb: str, source: str, step: str) -> bool:
         return True
 
-    def in_line(self, batch: ReplayBatch) -> bool:
+    def shares_queue(self, batch: ReplayBatch) -> bool:
         return True
 
     def pace(self, kinds: Sequence[Sequence[Any]]) -> float:
@@ -247,14 +247,16 @@ class BatchOfMessages:
         rates = [known.rate() for _source, channel, _waits in kinds if (known := handlers().get(channel))]
         return min(filter(None, rates), default=pacing.DEFAULT_RATE)
 
-    def ahead(self, items: Sequence[ReplayItem], now: datetime) -> str:
-        return ahead([item.successor for item in items if item.successor], now)
+    def queue_depth(self, items: Sequence[ReplayItem], now: datetime) -> str:
+        return queue_depth([item.successor for item in items if item.successor], now)
 
-    def holdup(self, verb: str, items: Sequence[ReplayItem], now: datetime) -> str:
+    def backpressure(self, verb: str, items: Sequence[ReplayItem], now: datetime) -> str:
         return ChannelState.objects.why_closed({item.step for item in items}, now)
 
-    def standstill(self, items: Sequence[ReplayItem], now: datetime) -> str:
-        return self.holdup("resend", items, now) or why_missing({"relay_outbox": {item.step for item in items}}, now)
+    def blocked_reason(self, items: Sequence[ReplayItem], now: datetime) -> str:
+        return self.backpressure("resend", items, now) or why_missing(
+            {"relay_outbox": {item.step for item in items}}, now
+        )
 
 
 Subject = BatchOfLetters | BatchOfMessages

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from config.database.queries import by_key
 from config.flows import Check
+from config.letters import Refusal
 from config.payload import digest
-from config.redelivery import Refusal
 from outbox.bookkeeping.verify import OFFENDERS
 from outbox.letters.edits import bytes_of
 from outbox.letters.field_changes import FieldChange

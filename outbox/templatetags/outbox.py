@@ -43,10 +43,10 @@ def last_action(context: Context) -> str:
     action = OperatorAction.objects.order_by("-created_at", "-pk").first()
     if action is None or not context["user"].has_perm("outbox.view_operatoraction"):
         return ""
-    deed = format_html('<a href="{}">{}: {}</a>', action.url, verb_in_words(action.verb), action.subject)
+    link = format_html('<a href="{}">{}: {}</a>', action.url, verb_in_words(action.verb), action.subject)
     plain = f"{verb_in_words(action.verb)}: {action.subject}"
     age = humanize.ago(action.created_at, context["now"])
-    return format_html("The last thing was done {} by {}: {}.", age, action.actor_name, deed if action.url else plain)
+    return format_html("The last thing was done {} by {}: {}.", age, action.actor_name, link if action.url else plain)
 
 
 @register.filter
@@ -54,15 +54,15 @@ def verb(action: OperatorAction) -> str:
     return verb_in_words(action.verb)
 
 
-@register.inclusion_tag("admin/parts/deeds.html", takes_context=True)
-def deeds(context: Context) -> dict[str, object]:
+@register.inclusion_tag("admin/parts/actions_done.html", takes_context=True)
+def actions_done(context: Context) -> dict[str, object]:
     """What people did to the row of this page, newest first; who sees the row may see that."""
     row = context["row"]
     actions = list(OperatorAction.objects.about(row._meta.label_lower, row.pk, MOST_DEEDS)[:MOST_DEEDS])
     for action in actions:
         action.reason = without_addresses(action.reason)
     allowed = context["user"].has_perm("outbox.view_operatoraction")
-    return {"deeds": actions, "allowed": allowed, "now": context["now"]}
+    return {"done": actions, "allowed": allowed, "now": context["now"]}
 
 
 # -- The line on home that says what is in hand --------------------------------------------------------------

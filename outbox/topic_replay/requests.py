@@ -16,8 +16,8 @@ from config.admin import humanize
 from config.admin.levers import NO_REASON, Operator, fault_of_reason, operator_of_terminal
 from config.database.clock import database_now
 from config.kafka.client import KafkaError
+from config.letters import Refusal
 from config.processes.worker import Options
-from config.redelivery import Refusal
 from config.telemetry.logs import log_committed
 from outbox.topic_replay.models import LEASE, TopicReplay
 from outbox.topic_replay.run import COUNTS, Journal, audit_end, carry_out, fail, replayable, unknown_topic

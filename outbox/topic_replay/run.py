@@ -22,11 +22,11 @@ from config.kafka.positions import LogEnd, Mark, TopicPartition
 from config.kafka.reader import Bounds, LogChanged, Part, Timeframe
 from config.kafka.records import Record, RecordBatch, cut
 from config.kafka.topics import topic_name
+from config.letters import Refusal
 from config.processes import worker
-from config.redelivery import Refusal
 from config.telemetry.activity import activity
 from config.telemetry.logs import log, log_committed
-from config.telemetry.redaction import said
+from config.telemetry.redaction import error_text
 from outbox.audit_log import actions
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.topic_replay.models import LEASE, TopicReplay, TopicReplayQuerySet
@@ -412,4 +412,4 @@ class ReplayWorker:
             if remedy_for(error) in (Remedy.RERUN, Remedy.WAIT):
                 raise  # the database is away; what was saved is there for the next round
             log.exception("replay_failed", replay=replay.pk)
-            fail(replay, token, f"{type(error).__name__}: {said(error)}")
+            fail(replay, token, f"{type(error).__name__}: {error_text(error)}")

@@ -20,7 +20,7 @@ from config.fields import smallest_uuid7
 from config.gate import Gate, InvalidRecord
 from config.kafka import topic_name
 from config.kafka.debezium import Change, change_of, shown, time_of
-from config.redelivery import Effect, Judgement, Refusal
+from config.letters import Effect, Judgement, Refusal
 from config.telemetry.redaction import masked_error
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState

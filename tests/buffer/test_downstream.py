@@ -291,7 +291,7 @@ def test_whatever_happens_on_the_way_the_last_word_arrives(ingest, records, stre
         for _letter, why in pull("restore", ids, ME, "after all").refused:
             assert "a later supplement" in why
 
-    deeds = [
+    actions = [
         speak,
         speak,
         lambda: of_one("late", "open", give_back),
@@ -306,7 +306,7 @@ def test_whatever_happens_on_the_way_the_last_word_arrives(ingest, records, stre
         lambda: redelivery.look_after(database_now()),
     ]
     for _ in range(40):
-        chance.choice(deeds)()
+        chance.choice(actions)()
     last = {sku: chance.randint(5, 9) for sku in SKUS}
     shop.say(**last)
     while shop.letters("late") or shop.letters("publish") or Batch.objects.claimed().exists():

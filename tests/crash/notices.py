@@ -18,7 +18,7 @@ from tests.crash.oracle import Finding
 from tests.crash.platform import Platform
 from tests.crash.run import Outcome, Plan, directory, verified
 from tests.crash.wire import wait_for
-from tests.outbox.alerts.receiver import Receiver, receiving
+from tests.outbox.notices.receiver import Receiver, receiving
 
 SETTINGS = {
     "DJANGO_SETTINGS_MODULE": "config.settings", "LOG_LEVEL": "WARNING", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
@@ -58,7 +58,7 @@ def _run(name: str, url: str, plan: Plan) -> Outcome:
             from django.db import connections
 
             django.setup()
-            from outbox.alerts.words import MOST_LINES
+            from outbox.notices.words import MOST_LINES
 
             if plan.orders > MOST_LINES - BESIDE:
                 raise SystemExit(f"--orders {plan.orders}: a message names {MOST_LINES}, and some would be missed")
@@ -109,8 +109,8 @@ class Notices:
 
     def _subscribe(self, kind: str, address: str) -> None:
         from config.database.clock import database_now
-        from outbox.alerts.addresses import seal
-        from outbox.alerts.models import Subscription
+        from outbox.notices.addresses import seal
+        from outbox.notices.models import Subscription
 
         Subscription.objects.create(
             name=kind,
@@ -144,7 +144,7 @@ class Notices:
             )  # fmt: skip
 
     def _kill(self, name: str) -> None:
-        from outbox.alerts.models import Notice
+        from outbox.notices.models import Notice
 
         deadline = time.monotonic() + SOON
         while not (sending := Notice.objects.filter(state="sending").exists()) and time.monotonic() < deadline:
@@ -157,11 +157,11 @@ class Notices:
 
     def _all_told(self) -> bool:
         """Nothing is on its way, and what is known is what there is: a look comes every ten seconds."""
-        from outbox.alerts.models import Matter, Notice
         from outbox.bookkeeping.models import Watermark
+        from outbox.notices.models import Incident, Notice
 
         stopped = Watermark.objects.exclude(alarm="").count()
-        known = Matter.objects.open().filter(title__contains="is stopped").count()
+        known = Incident.objects.open().filter(title__contains="is stopped").count()
         return stopped == known and not Notice.objects.unsettled().exists()
 
 

@@ -123,7 +123,7 @@ def main() -> None:
         "delete a customer": refused(lambda: Customer.objects.all()._raw_delete("default")),
         "delete from the trail": refused(lambda: OperatorAction.objects.all()._raw_delete("default")),
         "change the trail": refused(lambda: OperatorAction.objects.update(reason="x")),
-        "give the deed to another": refused(lambda: OperatorAction.objects.update(actor_number=1)),
+        "give the action to another": refused(lambda: OperatorAction.objects.update(actor_number=1)),
         "delete a seal": refused(lambda: ActionSeal.objects.all()._raw_delete("default")),
         "change a seal": refused(lambda: ActionSeal.objects.update(hash="x")),
         "delete a login": refused(lambda: AccessLog.objects.all()._raw_delete("default")),

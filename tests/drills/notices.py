@@ -9,11 +9,11 @@ from tests.crash import databases
 from tests.crash.wire import wait_for
 from tests.drills.mail import PAUSE, RESUME
 from tests.drills.stage import AgedRows, Stage
-from tests.outbox.alerts.receiver import receiving
+from tests.outbox.notices.receiver import receiving
 
 SUBSCRIBE = (
-    "from config.database.clock import database_now; from outbox.alerts.addresses import seal; "
-    "from outbox.alerts.models import Subscription; "
+    "from config.database.clock import database_now; from outbox.notices.addresses import seal; "
+    "from outbox.notices.models import Subscription; "
     "Subscription.objects.create(name='drill', address=seal('{}'), shown='drill', kinds=['channel'], urgency='watch', "
     "created_at=database_now())"
 )

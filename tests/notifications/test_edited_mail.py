@@ -131,9 +131,9 @@ class Editor:
         }
         return {**fields, "make": re.search(r'name="make" value="(.)" checked', self.html)[1], "why": WHY}
 
-    def send(self, deed: str, **changed: str):
+    def send(self, action: str, **changed: str):
         texts = {name: text.replace("\n", "\r\n") for name, text in {**self.given(), **changed}.items()}
-        answer = self.client.post(self.url, {**texts, "deed": deed})
+        answer = self.client.post(self.url, {**texts, "deed": action})
         self.html = answer.content.decode()
         return answer
 

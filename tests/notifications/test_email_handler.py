@@ -201,7 +201,7 @@ def test_an_answer_that_was_lost_is_uncertain_and_sent_again_by_policy(email, se
 
 
 def test_no_address_reaches_the_log(email, caplog):  # noqa: F811
-    Memory.script.append(Outcome("permanent", channels.said("550 ada@example.com: no such <user@x.yz>")))
+    Memory.script.append(Outcome("permanent", channels.error_line("550 ada@example.com: no such <user@x.yz>")))
     paid()
     go(email)
     assert "ada@" not in caplog.text

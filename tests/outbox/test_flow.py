@@ -149,7 +149,7 @@ def test_a_closed_channel_takes_nothing_from_what_is_said_of_the_others(install,
         values = {metrics.OUTBOX_OLDEST_PENDING: {}, metrics.CHANNEL_CLOSED: {}}
         for reading in Outbox().gauges(database_now()):
             values.get(reading.gauge, {})[reading.labels.get("channel")] = reading.value
-        alarms = {need.key for need in Outbox().picture(database_now()).needs}
+        alarms = {need.key for need in Outbox().home_row(database_now()).needs}
         neglected = next(text for name, _ok, text in Outbox().diagnose() if name == "relay")
         return *values.values(), "due" in alarms, "is relay_outbox running" in neglected
 
@@ -188,7 +188,7 @@ def test_an_uncertain_message_is_held_once_its_time_is_over(traffic):
 
 def test_a_channel_that_was_just_resumed_is_no_alarm_yet(memory):
     def alarmed() -> bool:
-        return any("not being sent" in need.title for need in Outbox().picture(database_now()).needs)
+        return any("not being sent" in need.title for need in Outbox().home_row(database_now()).needs)
 
     promise("order:1")
     long_ago = database_now() - timedelta(minutes=10)
@@ -219,15 +219,15 @@ def test_keys_are_overdue_when_nobody_sweeps(traffic):
 
 def test_home_names_a_channel_that_does_not_send(traffic):
     admission.pause("memory", ANN, "moving house")
-    picture = Outbox().picture(database_now())
+    picture = Outbox().home_row(database_now())
     assert [need.title for need in picture.needs if need.title.endswith("is paused")] == ["Channel memory is paused"]
     admission.resume("memory", ANN, "moved")
     ChannelState.objects.update(breaker="open", opened_at=database_now(), probe_at=database_now())
-    picture = Outbox().picture(database_now())
+    picture = Outbox().home_row(database_now())
     (need,) = [need for need in picture.needs if need.title.startswith("Nobody answers at memory since")]
     assert need.urgency == "soon"
     ChannelState.objects.update(opened_at=database_now() - timedelta(minutes=1))
-    (need,) = [need for need in Outbox().picture(database_now()).needs if need.title.startswith("Nobody answers")]
+    (need,) = [need for need in Outbox().home_row(database_now()).needs if need.title.startswith("Nobody answers")]
     assert need.urgency == "now"
     assert gauges()["spillway_breaker_open"] == 1
 
@@ -236,7 +236,7 @@ def test_a_quota_that_is_used_up_is_told_after_an_hour_until_something_leaves(me
     """It is tried once an hour, and each time the other side says to wait for another one."""
 
     def told() -> list[str]:
-        return [need.key for need in Outbox().picture(database_now()).needs if need.kind == "channel"]
+        return [need.key for need in Outbox().home_row(database_now()).needs if need.kind == "channel"]
 
     def wait_until(**ahead: float) -> None:
         ChannelState.objects.update(wait_until=database_now() + timedelta(**ahead))
@@ -264,7 +264,7 @@ def test_a_quota_that_is_used_up_is_told_after_an_hour_until_something_leaves(me
 
 def test_home_asks_about_what_may_have_been_sent(traffic):
     OutboxMessage.objects.filter(state="uncertain").update(available_at=database_now() - timedelta(hours=1))
-    titles = [need.title for need in Outbox().picture(database_now()).needs]
+    titles = [need.title for need in Outbox().home_row(database_now()).needs]
     assert "Messages that may have been sent wait for a decision" in titles
 
 

@@ -52,7 +52,7 @@ REPLAYS = "the state of every replay of a topic fits its times"
 BY_HAND = {
     "a message cancelled": (
         lambda: of("order:waits").update(state="cancelled"), "cancelled by operators = cancelled + dropped"),
-    "the deed of a cancelled message deleted": (
+    "the action of a cancelled message deleted": (
         lambda: OperatorAction.objects.all().delete(), "cancelled by operators = cancelled + dropped"),
     "a pending message called sent": (
         lambda: of("order:waits").update(state="sent", sent_at=database_now()),

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-# Each is the last thing before the gap in which the deed is done.
+# Each is the last thing before the gap in which the action is done.
 POINTS = {
     "written": "outbox.bookkeeping.watermarks.Watermarks.advance",  # the batch is in the transaction, not committed
     "stored": "config.kafka.consumer.writer.Writer._transact",  # committed; Kafka's offsets are not
@@ -51,21 +51,21 @@ POINTS = {
 
 
 def main() -> None:
-    point, deed, *command = sys.argv[1:]
+    point, action, *command = sys.argv[1:]
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django import setup
     from django.core.management import execute_from_command_line
 
     setup()
-    after(POINTS[point], {"kill": kill, "freeze": freeze, "lose": lose}[deed])
+    after(POINTS[point], {"kill": kill, "freeze": freeze, "lose": lose}[action])
     execute_from_command_line(["manage.py", *command])
 
 
-def after(path: str, deed: Callable[[], None]) -> None:
-    """Do the deed once, after the first call that really did something."""
+def after(path: str, action: Callable[[], None]) -> None:
+    """Do the action once, after the first call that really did something."""
     owner, name = _find(path)
     original = getattr(owner, name)
-    pending = [deed]
+    pending = [action]
 
     def wrapped(*arguments: Any, **options: Any) -> Any:
         result = original(*arguments, **options)

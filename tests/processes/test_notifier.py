@@ -9,13 +9,13 @@ import pytest
 
 from config.database.clock import database_now
 from config.flows import Need
-from outbox.alerts.addresses import seal
-from outbox.alerts.matters import look
-from outbox.alerts.models import KINDS, Notice, Subscription
+from outbox.notices.addresses import seal
+from outbox.notices.incidents import look
+from outbox.notices.models import KINDS, Notice, Subscription
 from outbox.processes.overview import sightings
 from tests.crash.platform import Platform, Worker
 from tests.crash.wire import wait_for
-from tests.outbox.alerts.receiver import Receiver, receiving
+from tests.outbox.notices.receiver import Receiver, receiving
 from tests.processes.conftest import database_url
 
 SOON = 60  # seconds: what is promised
@@ -79,7 +79,7 @@ def test_a_worker_that_is_killed_is_told_of_within_a_minute_and_its_return_as_we
 def plan_one(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     """Something needs people, and the notifier that reads home would not see it: it stays open for a kind of its own."""
     need = Need("now", f"Bad {key}", "", "/admin/", "Show", kind="worker", key=key)
-    monkeypatch.setattr("outbox.alerts.matters.needs_one_by_one", lambda now: [need])
+    monkeypatch.setattr("outbox.notices.incidents.needs_one_by_one", lambda now: [need])
     look(database_now())
 
 

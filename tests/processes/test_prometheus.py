@@ -34,7 +34,7 @@ STAGED = {
     "REPLICA_LAG": "tests/config/admin/test_replica.py",
     "CDC_LEG_SECONDS": "tests/outbox/workers/test_listen.py",
     "CDC_LAG": "tests/outbox/test_flow.py",
-    "NOTICES": "tests/outbox/alerts/test_sender.py",
+    "NOTICES": "tests/outbox/notices/test_sender.py",
     "REPLAY_LETTERS": "tests/outbox/replay_batches/test_run.py",
     "RERUN": "tests/config/kafka/test_writer.py",
     "BISECTED": "tests/config/kafka/test_writer.py",

@@ -1,7 +1,7 @@
 """python -m tests.processes.web POINT DEED options …: gunicorn, to which something happens at one point; and its callers.
 
 DEED is `kill` (with its parent) or `freeze` (the process that answers, which says its number).
-POINTS are those of a keyed deed outside the database: its key is claimed, a half or all of it is in Kafka.
+POINTS are those of a keyed action outside the database: its key is claimed, a half or all of it is in Kafka.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Reply(NamedTuple):
 class Site:
     """A web server on a port of its own; `program` is what Python is to run for it."""
 
-    def __init__(self, point: str = "", deed: str = "kill") -> None:
+    def __init__(self, point: str = "", action: str = "kill") -> None:
         self.port = free_port()
-        start = ["-m", "tests.processes.web", point, deed] if point else ["-m", "gunicorn", "config.wsgi"]
+        start = ["-m", "tests.processes.web", point, action] if point else ["-m", "gunicorn", "config.wsgi"]
         options = ["--bind", f"127.0.0.1:{self.port}", "--workers", "1", "--threads", "4", "--no-control-socket"]
         # By default gunicorn replaces a process that was frozen for half a minute, which a busy machine needs.
         self.program = [*start, *options, "--timeout", "300"]
@@ -77,30 +77,30 @@ def _json(text: bytes) -> dict[str, Any]:
 
 def main() -> None:
     point, named, *options = sys.argv[1:]
-    deed = {"kill": kill_server, "freeze": freeze_server}[named]
+    action = {"kill": kill_server, "freeze": freeze_server}[named]
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django import setup
 
     setup()
     if point == HALF:
-        send_half(deed)
+        send_half(action)
     else:
-        after(POINTS[point], deed)
+        after(POINTS[point], action)
     from gunicorn.app.wsgiapp import run
 
     sys.argv = ["gunicorn", "config.wsgi", *options]
     run()
 
 
-def send_half(deed: Callable[[], None]) -> None:
-    """The first half of a bunch is acknowledged when the deed is done."""
+def send_half(action: Callable[[], None]) -> None:
+    """The first half of a bunch is acknowledged when the action is done."""
     from config.kafka.producer import Outgoing, Producer
 
     original = Producer.send_all
 
     def halved(self: Producer, messages: Sequence[Outgoing]) -> Any:
         original(self, messages[: len(messages) // 2])
-        deed()
+        action()
 
     Producer.send_all = halved  # type: ignore[method-assign]
 

@@ -15,8 +15,8 @@ from notifications.api.tokens import issue
 from notifications.mail import suppression
 from notifications.webhooks import inbox
 from notifications.webhooks.providers import Event
-from outbox.alerts.models import KINDS
-from outbox.models import Matter, Notice, OutboxMessage, SavedView, Subscription, WorkerProcess
+from outbox.models import Incident, Notice, OutboxMessage, SavedView, Subscription, WorkerProcess
+from outbox.notices.models import KINDS
 from outbox.topic_replay import requests
 from outbox.topic_replay.models import TopicReplay
 from tests.throttler.admin.conftest import add_customer, add_lane, add_owner, add_periods, store, stored
@@ -120,14 +120,14 @@ def _subscriptions() -> None:
         failing_since=now - timedelta(hours=1), error="HTTP 404", quiet_from=time(22), quiet_to=time(7), zone="Europe/Berlin",
         next_try_at=now + timedelta(minutes=3), digest_minutes=60, **known | {"kinds": ["failure_group", "channel"]},
     )  # fmt: skip
-    dead = Matter.objects.create(
+    dead = Incident.objects.create(
         kind="worker", key="7", title="Dead: run_throttler on app-2, process 4716", urgency="now", url="/admin/",
         opened_at=now - timedelta(minutes=7),
     )  # fmt: skip
     said = {"subscription": works, "created_at": now, "due_at": now, "tries": 1, "tried_at": now}
     Notice.objects.create(phase="test", title="A test", state="sent", sent_at=now - timedelta(minutes=1), **said)
     Notice.objects.create(
-        matter=dead,
+        incident=dead,
         episode=1,
         phase="opened",
         title=dead.title,
@@ -136,7 +136,7 @@ def _subscriptions() -> None:
         **said,
     )
     Notice.objects.create(
-        matter=dead,
+        incident=dead,
         episode=1,
         phase="reminded",
         title=dead.title,

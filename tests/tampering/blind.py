@@ -63,7 +63,7 @@ BLIND = {
     "outbox.WorkerProcess": (
         "ended_at=now gone missed_at=now moved=+1 moved=-1 pid=+1 pid=-1 round_at=now starts=+1 starts=-1"
     ),
-    "outbox.Matter": "episode=+1 episode=-1 over_at=null returns=+1 returns=-1",
+    "outbox.Incident": "episode=+1 episode=-1 over_at=null returns=+1 returns=-1",
     "outbox.Notice": "episode=+1 episode=-1 gone number=+1 number=-1 phase=reminded phase=returned phase=settled phase=test repeat=True said_over=True sent_at=now state=given_up state=sending state=sent state=unsure tried_at=now tries=+1 tries=-1",
     "outbox.Subscription": "digest_minutes=+1 digest_minutes=-1 failing_since=now failures=+1 failures=-1 lease_until=now next_try_at=now sent_at=now tested_at=now urgency=now urgency=watch wakes=False",
     "outbox.ChannelState": (

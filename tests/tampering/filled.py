@@ -24,7 +24,7 @@ from outbox.delivery import levers
 from outbox.delivery.claim import claim
 from outbox.letters.edits import requeue_copy, text_of
 from outbox.letters.models import DeadLetter
-from outbox.models import Matter, Notice, OutboxMessage, Subscription
+from outbox.models import Incident, Notice, OutboxMessage, Subscription
 from outbox.processes.heartbeat import Heartbeat
 from outbox.processes.models import WorkerProcess
 from outbox.workers.change_capture import CDC_GROUP
@@ -120,11 +120,11 @@ def _told() -> None:
     """A subscription that was told of something, and is told of its end."""
     now = database_now()
     row = Subscription.objects.create(name="ops", address="sealed", shown="Slack", kinds=["worker"], created_at=now)
-    matter = Matter.objects.create(
+    incident = Incident.objects.create(
         kind="worker", key="7", title="Dead", url="/", urgency="now", opened_at=now, over_at=now
     )
     for phase in ("opened", "resolved"):
-        Notice.objects.create(subscription=row, matter=matter, episode=1, phase=phase, due_at=now, created_at=now)
+        Notice.objects.create(subscription=row, incident=incident, episode=1, phase=phase, due_at=now, created_at=now)
 
 
 def _idle_rows() -> None:

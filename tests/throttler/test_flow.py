@@ -7,14 +7,14 @@ from itertools import islice
 import msgspec
 import pytest
 
-from config.flows import Deed, Sample, Stage
+from config.flows import Sample, SampleAction, Stage
 from config.kafka import Replayed
 from config.telemetry import metrics
 from outbox.bookkeeping.models import Watermark
 from tests.throttler.worked import Worked
-from throttler import picture
+from throttler import home
 from throttler.flow import BUNCH, LOUD, RATES, ROUND, Throttler, notifications
-from throttler.lanes.mirror import report_owner, take_name
+from throttler.lanes.read_model import report_owner, take_name
 from throttler.limits.rate import parse_rates
 from throttler.messages import gate, microseconds
 from throttler.models import Customer, Lane, LaneOwner
@@ -29,7 +29,7 @@ def worked():
 
 
 def stages(now):
-    columns = ([one] if isinstance(one, Stage) else one for one in FLOW.picture(now).stages)
+    columns = ([one] if isinstance(one, Stage) else one for one in FLOW.home_row(now).stages)
     return {stage.name: stage for column in columns for stage in column}
 
 
@@ -46,7 +46,7 @@ def test_home_shows_what_waits_and_what_needs_nobody(worked):
     assert list(shown["Throttle"].details) == ["6 buffered in 1 h", "1 parked in 1 h"]
     assert shown["notifications-out"].details[1] == "2 expired in 1 h, 0 held"
     assert buffer.trend[-1] == 3
-    shown = FLOW.picture(worked.now)
+    shown = FLOW.home_row(worked.now)
     assert (shown.letters_open, shown.letters_last_hour) == (1, 1)
     assert [need.title for need in shown.needs] == ["Throttler: Not JSON: no JSON"]
 
@@ -59,7 +59,7 @@ def test_home_works_before_anything_was_read(worked):
 
 
 def need_of(worked):
-    found = [need for need in FLOW.picture(worked.now).needs if "about to expire" in need.title]
+    found = [need for need in FLOW.home_row(worked.now).needs if "about to expire" in need.title]
     return found[0] if found else None
 
 
@@ -89,12 +89,12 @@ def test_a_lifetime_of_their_own_decides_when_a_customers_messages_expire(worked
 
 
 def test_a_shorter_life_is_found_behind_any_number_that_wait_longer(worked, monkeypatch):
-    monkeypatch.setattr(picture, "MOST", 1)
+    monkeypatch.setattr(home, "MOST", 1)
     now = worked.now
     Customer.objects.create(customer_id="new", rates="1/s", ttl_seconds=40, created_at=now, updated_at=now)
     worked.lanes.append(replace(worked.lane("new", 1, 5, 6), oldest_us=microseconds(now) - 36_000_000))
     worked.mirror()
-    end = picture.nearest_ends(now)[0]
+    end = home.nearest_ends(now)[0]
     assert (end.customer_id, end.used(now)) == ("new", pytest.approx(0.9))
 
 
@@ -106,7 +106,7 @@ def test_what_expires_in_more_than_two_hours_is_for_today(worked):
 
 
 def held_need(worked):
-    return next((need for need in FLOW.picture(worked.now).needs if "on hold" in need.title), None)
+    return next((need for need in FLOW.home_row(worked.now).needs if "on hold" in need.title), None)
 
 
 def hold(worked, name, **terms):
@@ -133,7 +133,7 @@ def test_a_rate_of_nothing_is_a_hold_and_one_for_whom_nothing_waits_has_no_age(w
 
 
 def test_of_very_many_customers_on_hold_a_thousand_are_counted(worked, monkeypatch):
-    monkeypatch.setattr(picture, "MOST", 2)
+    monkeypatch.setattr(home, "MOST", 2)
     for number in range(4):
         hold(worked, f"held-{number}", held=True)
     need = held_need(worked)
@@ -142,7 +142,7 @@ def test_of_very_many_customers_on_hold_a_thousand_are_counted(worked, monkeypat
 
 def test_a_throttler_that_does_not_report_any_more_is_a_need(worked):
     later = worked.now + timedelta(minutes=10)
-    assert "The throttler does not report" in [need.title for need in FLOW.picture(later).needs]
+    assert "The throttler does not report" in [need.title for need in FLOW.home_row(later).needs]
 
 
 def test_gauges_say_backlog_age_life_lag_and_letters(worked):
@@ -161,11 +161,11 @@ def test_gauges_say_backlog_age_life_lag_and_letters(worked):
 
 def test_a_picture_takes_as_many_queries_for_many_lanes_as_for_few(worked, django_assert_max_num_queries):
     with django_assert_max_num_queries(40) as few:
-        FLOW.picture(worked.now)
+        FLOW.home_row(worked.now)
     worked.lanes = [worked.lane(f"c{number}", 1, 5, 6) for number in range(50)]
     worked.mirror()
     with django_assert_max_num_queries(len(few)):
-        FLOW.picture(worked.now)
+        FLOW.home_row(worked.now)
 
 
 def test_the_account_adds_up(worked):
@@ -248,10 +248,10 @@ def test_one_customer_is_over_the_rate_for_a_moment_and_below_it_on_the_whole():
 
 
 def test_the_samples_that_make_a_customer_arrive_once(worked):
-    deed = taken(1)[0]
-    assert isinstance(deed, Deed)
+    action = taken(1)[0]
+    assert isinstance(action, SampleAction)
     before = FLOW.arrived()
-    deed.run()
-    deed.run()
+    action.run()
+    action.run()
     assert FLOW.arrived() == before + 1
     assert Customer.objects.get().rates == RATES

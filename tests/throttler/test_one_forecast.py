@@ -19,7 +19,7 @@ from tests.throttler.admin.conftest import (
     boss,
     waiting,
 )
-from throttler import picture
+from throttler import home
 from throttler.api import expected
 from throttler.customers.situation import situation_of, situations_of
 from throttler.flow import Throttler
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.django_db
 NAME = "harbour-foods"
 
 
-def home(now: datetime) -> picture.Need:
-    (need,) = [need for need in Throttler().picture(now).needs if NAME in need.title]
+def need_on_home(now: datetime) -> home.Need:
+    (need,) = [need for need in Throttler().home_row(now).needs if NAME in need.title]
     return need
 
 
@@ -42,7 +42,7 @@ def page(client, url=PAGE):
 def test_home_and_page_name_the_same_moment_and_the_api_agrees(boss, waiting):
     now = database_now()
     forecast = situation_of(waiting.row, now).forecast
-    need = home(now)
+    need = need_on_home(now)
     assert need.until == now + timedelta(seconds=forecast.expires_in)
     first = humanize.length(forecast.expires_in, coarse=True)
     assert "The oldest has waited 5 h 34 min; messages live 6 h." in need.why
@@ -60,7 +60,7 @@ def test_home_and_page_name_the_same_moment_and_the_api_agrees(boss, waiting):
 def test_where_all_leave_in_time_each_says_so(boss, waiting):
     Customer.objects.update(rates="10/s")
     now = database_now()
-    need = home(now)
+    need = need_on_home(now)
     assert (need.urgency, need.until, need.title) == ("soon", None, f"Messages of {NAME} leave late")
     assert "At today's rate all of them leave in time." in need.why
     assert "Nothing expires; the backlog is gone by" in page(boss)
@@ -71,13 +71,13 @@ def test_where_all_leave_in_time_each_says_so(boss, waiting):
 def test_what_the_rate_of_all_may_hold_back_home_keeps_in_sight(waiting, settings):
     Customer.objects.update(rates="10/s")
     settings.THROTTLER_OUTPUT_RATE = "5/s"
-    assert "leave in time, if THROTTLER_OUTPUT_RATE lets them." in home(database_now()).why
+    assert "leave in time, if THROTTLER_OUTPUT_RATE lets them." in need_on_home(database_now()).why
 
 
 def test_on_hold_all_name_the_end_of_the_oldest(boss, waiting):
     Customer.objects.update(held=True)
     now = database_now()
-    need = home(now)
+    need = need_on_home(now)
     assert need.until == pytest.approx(now + timedelta(minutes=26), abs=timedelta(seconds=5))
     assert "They are on hold." in need.why
     assert re.search(r"given up in 2[56] min\. To resume", need.why)
@@ -88,14 +88,14 @@ def test_on_hold_all_name_the_end_of_the_oldest(boss, waiting):
 def test_where_nobody_reports_nobody_has_a_forecast(boss, waiting):
     LaneOwner.objects.update(updated_at=database_now() - timedelta(seconds=30))
     now = database_now()
-    assert "No throttler works on them, so there is no forecast." in home(now).why
+    assert "No throttler works on them, so there is no forecast." in need_on_home(now).why
     assert "There is no forecast until one reports." in page(boss)
     assert set(expected(NAME, 1, now).values()) == {None}
 
 
 def test_home_names_who_loses_messages_before_one_who_waits_longer_and_loses_none(waiting):
     add_customer("quick", "100/s"), add_lane("quick", 100, timedelta(hours=5, minutes=59), limiter={})
-    (need,) = [need for need in Throttler().picture(database_now()).needs if "Messages of" in need.title]
+    (need,) = [need for need in Throttler().home_row(database_now()).needs if "Messages of" in need.title]
     assert need.title == f"Messages of {NAME} are about to expire"
 
 
@@ -113,8 +113,8 @@ def test_many_at_once_have_the_forecast_of_their_page(hours):
 def test_home_asks_as_often_for_fifty_who_lose_messages_as_for_one(waiting, django_assert_max_num_queries):
     now = database_now()
     with django_assert_max_num_queries(45) as few:
-        Throttler().picture(now)
+        Throttler().home_row(now)
     for number in range(50):
         add_customer(f"c{number}"), add_lane(f"c{number}", partition=5)
     with django_assert_max_num_queries(len(few)):
-        Throttler().picture(now)
+        Throttler().home_row(now)

@@ -12,7 +12,7 @@ from outbox.letters.burial import Letter, bury
 from tests.conftest import TOPIC_ID
 from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import INPUT
-from throttler.lanes.mirror import MirrorLane, MirrorPartition, mirror
+from throttler.lanes.read_model import LaneSnapshot, PartitionSnapshot, write_read_model
 from throttler.messages import microseconds
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import OverflowRow
@@ -28,16 +28,16 @@ class Worked:
             read=10, live=2, buffered=6, expired_on_arrival=1, parked=1, drained=2, expired=1, purged=0, lost=0
         )
         self.lanes = [self.lane("acme", 2, 4, 9), self.lane("beta", 1, 5, 6)]
-        self.told = MirrorPartition(number, TOPIC_ID, 1, 10, 10, {}, complete=True)
+        self.told = PartitionSnapshot(number, TOPIC_ID, 1, 10, 10, {}, complete=True)
         DjangoStore().store([self.row("acme", offset) for offset in (3, 4, 7, 9)])
         DjangoStore().store([self.row("beta", offset) for offset in (5, 6)])
         self.bury(8)
         self.mirror()
 
-    def lane(self, customer: str, backlog: int, drained: int, seen: int) -> MirrorLane:
+    def lane(self, customer: str, backlog: int, drained: int, seen: int) -> LaneSnapshot:
         told = {"tat": [0], "quota": []}
         oldest = microseconds(self.now) - 60_000_000
-        return MirrorLane(customer, backlog, drained + 1, drained, seen, self.day, oldest, told)
+        return LaneSnapshot(customer, backlog, drained + 1, drained, seen, self.day, oldest, told)
 
     def row(self, customer: str, offset: int) -> OverflowRow:
         created = microseconds(self.now)
@@ -51,4 +51,4 @@ class Worked:
 
     def mirror(self, **more: object) -> bool:
         told = replace(self.told, totals=dict(self.totals), lanes=self.lanes, **more)
-        return mirror(told, topic_name(GROUP), topic_name(INPUT), self.now)
+        return write_read_model(told, topic_name(GROUP), topic_name(INPUT), self.now)

@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from config.admin import humanize
-from config.redelivery import Tone
+from config.letters import Tone
 from config.telemetry.redaction import without_addresses
 from outbox.audit_log.models import OperatorAction
 from throttler.admin.charts import per_second
@@ -299,7 +299,7 @@ def rates_changed(action: OperatorAction, customer_id: str) -> tuple[str, str] |
     return (before["rates"], after["rates"]) if "rates" in before and "rates" in after else None
 
 
-def deed(action: OperatorAction, customer_id: str) -> HistoryLine:
+def history_line(action: OperatorAction, customer_id: str) -> HistoryLine:
     """An operator action on a customer, as its page tells it."""
     did, icon = DEEDS.get(action.verb, (action.verb.replace("_", " "), "person"))
     before, after = action.detail.get("before", {}), action.detail.get("after", {})

@@ -189,7 +189,7 @@ class CustomerAdmin(ReadOnlyAdmin):
             "rate_url": self.url_of(levers.RATE, row),
             "rate_chart": charts.rate_chart(situation.timeline, allowed_since(situation, history)),
             "age_chart": charts.age_chart(situation, forecast=situation.owned),
-            "history": [customer_text.deed(action, row.pk) for action in history] if may_read else None,
+            "history": [customer_text.history_line(action, row.pk) for action in history] if may_read else None,
             "messages_url": waiting_messages.list_url(row),
             "may_browse": request.user.has_perm("throttler.view_overflowmessage"),
         }

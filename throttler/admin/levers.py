@@ -16,7 +16,7 @@ from django.template.response import TemplateResponse
 from config.admin import humanize
 from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of
 from config.admin.pages import LeverState
-from config.redelivery import Refusal
+from config.letters import Refusal
 from throttler.admin import customer_text
 from throttler.customers import changes
 from throttler.customers.models import Customer

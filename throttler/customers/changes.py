@@ -13,7 +13,7 @@ from config.admin import humanize
 from config.admin.levers import LEAST_REASON, Operator, fault_of_reason
 from config.database.clock import database_now
 from config.gate import InvalidRecord
-from config.redelivery import Refusal
+from config.letters import Refusal
 from config.telemetry.logs import log_committed
 from outbox.audit_log import actions
 from throttler.customers.models import Customer
@@ -170,10 +170,10 @@ def _change_in_words(name: str, value: Value, before: Values | None) -> str:
     if name == "purge_before":
         return f"backlog dropped up to {value:%T} UTC"
     noun = {"rates": "rate", "ttl_seconds": "lifetime"}.get(name, name)
-    return f"{noun} {' to '.join(said(name, one) for one in ([before[name], value] if before else [value]))}"
+    return f"{noun} {' to '.join(value_in_words(name, one) for one in ([before[name], value] if before else [value]))}"
 
 
-def said(name: str, value: Value) -> str:
+def value_in_words(name: str, value: Value) -> str:
     """The value of a field as people say it: `default`, `2 hours`."""
     if value is None:
         return "default"

@@ -18,9 +18,9 @@ from config.admin.levers import NO_REASON, Operator, operator_of_terminal
 from config.database.clock import database_now
 from config.database.queries import batched, by_key
 from config.database.upsert import Upsert, new
+from config.letters import Refusal
 from config.processes.commands import numbered_rows
 from config.processes.worker import Options
-from config.redelivery import Refusal
 from config.telemetry.redaction import on_one_line, table_row
 from outbox.audit_log import actions
 from throttler.customers import changes
@@ -204,7 +204,7 @@ def show(customer_id: str, as_json: bool) -> Iterator[str]:
 
 def _page(customer: Mapping[str, Any]) -> Iterator[str]:
     """What `show` says to people."""
-    said = {name: changes.said(name, customer[name]) for name in ("rates", "burst", "ttl_seconds", "weight")}
+    said = {name: changes.value_in_words(name, customer[name]) for name in ("rates", "burst", "ttl_seconds", "weight")}
     yield f"Customer  {on_one_line(customer['customer_id'])}"
     yield f"Terms     {'its own' if customer['own_terms'] else 'the defaults'}"
     yield f"Rate      {said['rates']}"
@@ -278,5 +278,5 @@ def _whole_number(name: str, text: str, otherwise: str = "") -> int:
 
 
 def _line(customer: dict[str, Any]) -> str:
-    terms = [changes.said(name, customer[name]) for name in ("rates", "burst", "ttl_seconds", "weight")]
+    terms = [changes.value_in_words(name, customer[name]) for name in ("rates", "burst", "ttl_seconds", "weight")]
     return table_row([customer["customer_id"], *terms, "on hold" if customer["held"] else "sends"], WIDTHS)

@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from throttler.customers.changes import fault_of_customer, without_row
 from throttler.customers.models import Customer
-from throttler.lanes.mirror import PERIOD, period_of
 from throttler.lanes.models import REPORTED, CustomerPeriod, Lane, LaneOwner
+from throttler.lanes.read_model import PERIOD, period_of
 from throttler.limits.forecast import Forecast, Traffic
 from throttler.limits.rate import Rates, default_rates
 from throttler.messages import microseconds

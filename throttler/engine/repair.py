@@ -26,7 +26,7 @@ from throttler.engine.drain import Drain, Key
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.row_writer import GROUP, LOST
 from throttler.engine.transaction import INPUT
-from throttler.lanes.mirror import is_superseded
+from throttler.lanes.read_model import is_superseded
 from throttler.lanes.state import LaneState
 from throttler.messages import gate
 from throttler.overflow.store import LaneRange, OverflowRow, OverflowStore

@@ -22,7 +22,7 @@ from throttler.engine.admission import Decoded, decode
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import INPUT
-from throttler.lanes.mirror import Recalled
+from throttler.lanes.read_model import Recalled
 from throttler.lanes.restore import RefusedPartition, RestoredPartition
 from throttler.lanes.restore_thread import RestoreThread
 from throttler.messages import gate

@@ -24,17 +24,17 @@ from throttler.customers.policy_cache import changed_terms
 from throttler.engine.admission import SOURCE
 from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import INPUT
-from throttler.lanes.mirror import (
-    MirrorPartition,
+from throttler.lanes.models import OutputDivision
+from throttler.lanes.read_model import (
+    PartitionSnapshot,
     Recalled,
     create_first,
     is_superseded,
     known_of,
-    mirror,
     report_owner,
     take_name,
+    write_read_model,
 )
-from throttler.lanes.models import OutputDivision
 from throttler.limits.output_rate import PARTS, Assigned, Divider, Division, OutputLimiter, OutputShare, ShareEntry
 from throttler.worker.owner import PartitionOwner, SteadyClock
 
@@ -283,10 +283,10 @@ class DatabaseSync:
                 self._share()
             report_owner(self.name, list(self.owner.parts), self.transactions, now, self.owner.snapshot.process)
         except Exception:
-            self.owner.post(self.owner.not_mirrored, left)
+            self.owner.post(self.owner.not_written, left)
             raise
 
-    def _snapshots(self) -> list[MirrorPartition] | None:
+    def _snapshots(self) -> list[PartitionSnapshot] | None:
         """The one that was asked for, and others that came too late for an earlier round, oldest first; None: none."""
         try:
             snapshots = self.owner.snapshots.get(timeout=SNAPSHOT)
@@ -296,14 +296,14 @@ class DatabaseSync:
             snapshots = [*snapshots, *self.owner.snapshots.get()]
         return snapshots
 
-    def _write(self, partition: MirrorPartition, now: datetime) -> None:
+    def _write(self, partition: PartitionSnapshot, now: datetime) -> None:
         end = self._ends.pop((self.topic, partition.number), None)
         reach = LogEnd(end.end_offset, now if end.caught_up else None) if end else None
-        if mirror(replace(partition, reach=reach), self.group, self.topic, now):
+        if write_read_model(replace(partition, reach=reach), self.group, self.topic, now):
             self._refused.discard(partition.number)
             return
         # Told again with the next one: the other owner may be one that a group knew which was forgotten since.
-        self.owner.post(self.owner.not_mirrored, [partition])
+        self.owner.post(self.owner.not_written, [partition])
         if partition.number not in self._refused:
             log.warning("mirror_of_a_newer_owner", partition=partition.number)
         self._refused.add(partition.number)

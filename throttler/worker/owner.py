@@ -25,7 +25,7 @@ from throttler.engine.partition import OwnedPartition
 from throttler.engine.repair import Repairs
 from throttler.engine.row_writer import RowHandler
 from throttler.engine.transaction import OutputTransaction, Sender
-from throttler.lanes.mirror import MirrorPartition
+from throttler.lanes.read_model import PartitionSnapshot
 from throttler.limits.limiter import adopt
 from throttler.messages import microseconds
 from throttler.worker.round import LOGGED_US, OwnerRound, RoundContext
@@ -103,7 +103,7 @@ class PartitionOwner:
         self.member: GroupMetadata | None = None
         self._refusal: tuple[GroupMetadata, RefusedByGroup] | None = None  # the last one, and the membership refused
         self.dropped: queue.SimpleQueue[set[int]] = queue.SimpleQueue()  # partitions that have to be placed anew
-        self.snapshots: queue.SimpleQueue[list[MirrorPartition]] = queue.SimpleQueue()
+        self.snapshots: queue.SimpleQueue[list[PartitionSnapshot]] = queue.SimpleQueue()
         self.failure: BaseException | None = None
         self.worked_at = time.monotonic()
         self.stalled: set[int] = set()  # partitions of which too much waits for the store
@@ -214,7 +214,7 @@ class PartitionOwner:
         """Put what the mirror does not know yet into `snapshots`, behind the transaction in hand."""
         self._snapshot_wanted = True
 
-    def not_mirrored(self, lost: Sequence[MirrorPartition]) -> None:
+    def not_written(self, lost: Sequence[PartitionSnapshot]) -> None:
         """The database did not take these: they are part of the next snapshot."""
         for partition in lost:
             self.snapshot.failed(partition)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from throttler.engine.admission import Decisions
 from throttler.engine.drain import Drain
 from throttler.engine.partition import OwnedPartition
-from throttler.lanes.mirror import MirrorCounts, MirrorLane, MirrorPartition
+from throttler.lanes.read_model import CountsSnapshot, LaneSnapshot, PartitionSnapshot
 from throttler.lanes.state import LaneState
 
 HOUR_US = 3_600_000_000
@@ -59,11 +59,11 @@ class Snapshot:
                 pending.changed[lane.customer] = lane
         self._count(out)
 
-    def take(self, parts: Iterable[OwnedPartition], now: int) -> list[MirrorPartition]:
+    def take(self, parts: Iterable[OwnedPartition], now: int) -> list[PartitionSnapshot]:
         """What has changed since the last snapshot, for each partition that has anything to tell."""
         return [self._of(part, pending, now) for part in parts if (pending := self._pending.get(part.number))]
 
-    def failed(self, lost: MirrorPartition) -> None:
+    def failed(self, lost: PartitionSnapshot) -> None:
         """The database did not take it: tell it again, with what came since."""
         if pending := self._pending.get(lost.number):
             pending.complete |= lost.complete
@@ -74,7 +74,7 @@ class Snapshot:
                     live=one.live, buffered=one.buffered, drained=one.drained, expired=one.expired
                 )
 
-    def _of(self, part: OwnedPartition, pending: PendingChanges, now: int) -> MirrorPartition:
+    def _of(self, part: OwnedPartition, pending: PendingChanges, now: int) -> PartitionSnapshot:
         if pending.complete or pending.whole:
             pending.changed |= {lane.customer: lane for lane in part.backlogged()}
         stored, part.newly_stored = part.newly_stored, set()
@@ -85,19 +85,19 @@ class Snapshot:
         whole, pending.whole = pending.whole, False
         lanes = [self._lane(part, lane) for name, last in changed.items() if (lane := part.lanes.get(name) or last)]
         self._forget_old(pending, now)
-        return MirrorPartition(
+        return PartitionSnapshot(
             part.number, part.topic_id, part.epoch, part.committed, part.decided, dict(part.totals), lanes, complete,
             [self._counts(part, customer, count) for customer, count in counts.items()], whole, self.process,
             part.read if part.read < part.decided else None,
         )  # fmt: skip
 
-    def _lane(self, part: OwnedPartition, lane: LaneState) -> MirrorLane:
+    def _lane(self, part: OwnedPartition, lane: LaneState) -> LaneSnapshot:
         page = self.drain.pages.get((part.number, lane.customer))
-        return MirrorLane.of(lane, page[0].created_us if page else None)
+        return LaneSnapshot.of(lane, page[0].created_us if page else None)
 
-    def _counts(self, part: OwnedPartition, customer: str, counts: Counter[str]) -> MirrorCounts:
+    def _counts(self, part: OwnedPartition, customer: str, counts: Counter[str]) -> CountsSnapshot:
         lane = part.lanes.get(customer)
-        return MirrorCounts(customer, **counts, backlog=lane.backlog if lane else 0)
+        return CountsSnapshot(customer, **counts, backlog=lane.backlog if lane else 0)
 
     def _count(self, out: Decisions) -> None:
         for decoded in out.live:

@@ -7,8 +7,8 @@ from django.core.management.base import CommandError
 
 from buffer.ingest.rebuild import rebuild
 from config.kafka.client import KafkaError
+from config.letters import Refusal
 from config.processes.commands import VisibleCommand
-from config.redelivery import Refusal
 
 
 class Command(VisibleCommand):

@@ -17,7 +17,7 @@ from django.utils.text import capfirst
 
 from config.admin.levers import Lever, LeverResult, Operator, operator_of, role_with
 from config.admin.pages import LeverState
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.groups import levers as groups
 from outbox.groups.levers import WORDS, mark_of, write_words
 from outbox.groups.models import FailureGroup

@@ -3,7 +3,7 @@
 from threading import Event
 
 from config.processes.worker import Options, WorkerCommand
-from outbox.alerts.sender import notify_people
+from outbox.notices.sender import notify_people
 
 
 class Command(WorkerCommand):

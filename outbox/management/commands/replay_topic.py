@@ -5,8 +5,8 @@ from threading import Event
 
 from django.core.management.base import CommandError
 
+from config.letters import Refusal
 from config.processes.worker import Options, WorkerCommand
-from config.redelivery import Refusal
 from outbox.topic_replay.requests import replay
 from outbox.topic_replay.run import ReplayWorker
 

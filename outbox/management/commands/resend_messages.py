@@ -4,8 +4,8 @@ from argparse import ArgumentParser
 
 from django.core.management.base import CommandError
 
+from config.letters import Refusal
 from config.processes.commands import VisibleCommand
-from config.redelivery import Refusal
 from outbox.console import add_resend_arguments, resend
 from outbox.console_batches import StandsStill, Usage
 

@@ -71,10 +71,10 @@ def take_back(ids: Sequence[Any]) -> None:
         raise RuntimeError(f"{len(found)} of {len(ids)} letters: {states}")
 
 
-def rate(ids: Sequence[Any], deed: Callable[[Sequence[Any]], object], size: int) -> tuple[float, float]:
+def rate(ids: Sequence[Any], action: Callable[[Sequence[Any]], object], size: int) -> tuple[float, float]:
     started, busy = time.perf_counter(), time.process_time()
     for start in range(0, len(ids), size):
-        deed(ids[start : start + size])
+        action(ids[start : start + size])
     return len(ids) / (time.perf_counter() - started), len(ids) / (time.process_time() - busy)
 
 

@@ -110,17 +110,17 @@ def seal_all() -> None:
 
 def write() -> None:
     """One writer: for each line, which says how long, it answers how many actions a second it has recorded."""
-    deed(0)
+    action(0)
     print("ready", flush=True)
     for line in sys.stdin:
         count, started = 0, time.perf_counter()
         while (took := time.perf_counter() - started) < float(line):
             count += 1
-            deed(count)
+            action(count)
         print(count / took, flush=True)
 
 
-def deed(number: int) -> None:
+def action(number: int) -> None:
     from django.db import transaction
 
     from config.admin.levers import Operator

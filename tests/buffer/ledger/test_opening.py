@@ -11,7 +11,7 @@ from buffer.ledger import stocktake
 from buffer.ledger.stocktake import adjust_stock
 from buffer.models import InventoryItem, InventoryLocation, InventoryStock, InventoryTracking
 from config.admin.levers import Operator
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.audit_log.models import OperatorAction
 from tests.buffer.ledger.conftest import ledger, paid, quantities, record, stocks, sums, write
 

@@ -128,15 +128,15 @@ def test_killed_and_rebalanced_workers_apply_every_effect_once(topics: Topics, w
     assert totals["duplicate"] == totals["read"] - 3000 >= 600
 
 
-@pytest.mark.parametrize(("point", "deed"), [("written", "kill"), ("stored", "kill"), ("written", "lose")])
+@pytest.mark.parametrize(("point", "action"), [("written", "kill"), ("stored", "kill"), ("written", "lose")])
 def test_a_worker_that_dies_around_its_commit_leaves_both_or_neither(
-    topics: Topics, workers: Platform, point: str, deed: str
+    topics: Topics, workers: Platform, point: str, action: str
 ) -> None:
     InventoryStock.objects.create(id="A", quantity=0)
     topics.send(*[paid(f"S{n}", A=1) for n in range(50)])
-    program = ["-m", "tests.processes.saboteur", point, deed, "track_inventory"]
+    program = ["-m", "tests.processes.saboteur", point, action, "track_inventory"]
     worker = workers.launch(program, "sabotaged", {})
-    if deed == "kill":
+    if action == "kill":
         assert worker.end(40) == -9
         assert len(ledger()) == -quantities()["A"]
         worker = workers.start("track_inventory")

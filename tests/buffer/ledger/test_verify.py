@@ -149,7 +149,7 @@ def test_letters_that_are_read_again_are_repeats():
 # -- home --------------------------------------------------------------------------------------------
 def test_home_draws_the_ledger(busy, settings):
     now = database_now()
-    picture = Ledger().picture(now)
+    picture = Ledger().home_row(now)
     assert [stage.name for stage in picture.stages] == [f"{len(settings.MOVEMENTS)} stock topics", "Track", "Ledger"]
     assert (picture.letters_open, len(picture.needs)) == (1, 1)
     assert picture.stages[2].value == str(len(ledger()))

@@ -26,7 +26,7 @@ def said(response):
     return [str(message) for message in get_messages(response.wsgi_request)]
 
 
-def deeds(verb):
+def actions(verb):
     return OperatorAction.objects.filter(verb=verb)
 
 
@@ -43,7 +43,7 @@ def test_a_link_with_a_reason_in_it_changes_nothing(boss, rows):
     assert response.status_code == 200
     rows.bucket.refresh_from_db()
     assert rows.bucket.urged == ""
-    assert not deeds("flush now").filter(reason=WHY).exists()
+    assert not actions("flush now").filter(reason=WHY).exists()
 
 
 def test_only_what_is_ready_is_acted_on(boss, rows, monkeypatch):
@@ -67,14 +67,14 @@ def test_who_may_not_look_may_not_act(rows):
 
 
 def test_flush_now_is_written_down_with_who_and_why(boss, rows):
-    before = deeds("flush now").count()
+    before = actions("flush now").count()
     response = pull(boss, Bucket, "flush", rows.bucket)
     assert response.status_code == 302
     assert response.url == page_of(rows.bucket)
     rows.bucket.refresh_from_db()
     assert rows.bucket.urged == "manual"
-    assert deeds("flush now").count() == before + 1
-    action = deeds("flush now").latest("pk")
+    assert actions("flush now").count() == before + 1
+    action = actions("flush now").latest("pk")
     assert (action.actor_name, action.reason) == ("M. Okafor", WHY)
     assert action.actor_number == User.objects.get(username="boss").pk
 
@@ -83,7 +83,7 @@ def test_a_second_click_changes_nothing_and_says_so(boss, rows):
     pull(boss, Bucket, "hold", rows.bucket)
     response = pull(boss, Bucket, "hold", rows.bucket)
     assert said(response)[-1] == "WH-1 is held already. Nothing was changed."
-    assert deeds("hold").count() == 1
+    assert actions("hold").count() == 1
 
 
 def test_hold_and_release(boss, rows):
@@ -125,7 +125,7 @@ def test_requeue_a_letter(boss, rows):
     again = pull(boss, DeadLetter, "requeue", rows.late)
     assert said(again)[-1].startswith("Already requeued")
     assert said(again)[-1].endswith("Nothing was changed.")
-    assert deeds("requeue").count() == 1
+    assert actions("requeue").count() == 1
     assert b"There is nothing to do." in boss.get(lever_of(DeadLetter, "requeue", rows.late)).content
 
 
@@ -185,7 +185,7 @@ def test_each_lever_asks_its_own_right(rows, model, name, right):
     assert b"Nothing was changed." in refused.content
     assert b"needs the right" in without.get(page_of(row)).content
     assert without.get(lever_of(model, name, row)).status_code == 403
-    assert not deeds(name).exists()
+    assert not actions(name).exists()
     assert pull(client_with(view, right), model, name, row).status_code == 302
 
 

@@ -28,12 +28,12 @@ def mark(partition=0, **more):
 
 def stages():
     """By name; the first is the input, whose name tells how many streams there are."""
-    first, *others = Aggregator().picture(database_now()).stages
+    first, *others = Aggregator().home_row(database_now()).stages
     return {"input": first, **{stage.name: stage for stage in others}}
 
 
 def needs():
-    return [need.title for need in Aggregator().picture(database_now()).needs]
+    return [need.title for need in Aggregator().home_row(database_now()).needs]
 
 
 def test_nothing_needs_you(boss):
@@ -91,7 +91,7 @@ def test_what_waits_at_a_stopped_partition_is_unknown_not_0(boss):
     mark(0, alarm="gone", end_offset=400)
     mark(1, alarm="gone")  # it had read everything when it stopped
     mark(2, alarm="gone", next_offset=0, end_offset=0, caught_up_at=None)
-    assert [(need.amount, need.unit) for need in Aggregator().picture(database_now()).needs] == [
+    assert [(need.amount, need.unit) for need in Aggregator().home_row(database_now()).needs] == [
         (395, "records behind"), (None, "records behind"), (None, "records behind"),
     ]  # fmt: skip
     assert stages()["input"].details[0] == "lag over 395 records"
@@ -154,7 +154,7 @@ def test_nobody_publishes(rows):
     Batch.objects.filter(pk=rows.sent.pk).update(
         status="claimed", claimed_at=database_now() - timedelta(minutes=9), error="NoBrokersAvailable"
     )
-    (need,) = [need for need in Aggregator().picture(database_now()).needs if need.title.startswith("Batches are cut")]
+    (need,) = [need for need in Aggregator().home_row(database_now()).needs if need.title.startswith("Batches are cut")]
     assert need.urgency == "now"
     assert "NoBrokersAvailable" in need.why
 

@@ -53,7 +53,7 @@ def needs():
 
 def stages(name):
     (flow,) = [flow for flow in flows() if flow.name == name]
-    picture = flow.picture(database_now())
+    picture = flow.home_row(database_now())
     every = [one for found in picture.stages for one in ([found] if hasattr(found, "tone") else found)]
     return picture, {stage.name: stage for stage in every}
 

@@ -51,7 +51,7 @@ def test_the_throttler_refuses_a_record():
 
 
 def test_a_mail_server_refuses_a_mail():
-    for deed in samples_of("notifications"):
-        deed.run()
+    for action in samples_of("notifications"):
+        action.run()
     paid = Order.objects.exclude(status=Order.Status.PENDING).values_list("user_email", flat=True)
     assert [address for address in paid if address.rpartition("@")[2] in REFUSED]

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from config.demo import simulation
-from config.flows import Deed, Sample
+from config.flows import Sample, SampleAction
 from config.kafka import Failed, Sent
 
 
@@ -30,7 +30,7 @@ class Traffic:
     name = "some"
 
     def samples(self, seed):
-        yield Deed(lambda: None)
+        yield SampleAction(lambda: None)
         yield from (Sample("topic", "key", str(number).encode()) for number in count())
 
 
@@ -99,7 +99,7 @@ def test_told_to_stop_it_leaves_what_is_due_undone(broker, monkeypatch):
         if len(done) == 3:
             stop.set()
 
-    monkeypatch.setattr(Traffic, "samples", lambda *_: repeat(Deed(run)))
+    monkeypatch.setattr(Traffic, "samples", lambda *_: repeat(SampleAction(run)))
     kept = simulation.Account()
     simulation.simulate(stop, "some", 10_000, None, 1, kept)
     assert len(done) == kept.sent.total() == kept.begun.total() == 3

@@ -17,7 +17,7 @@ from django.db import OperationalError, connection, transaction
 from config.celery import app
 from config.database.clock import database_now
 from config.demo import simulation
-from config.flows import Deed
+from config.flows import SampleAction
 from config.processes import worker
 from config.processes.worker import Patience
 from outbox import console_batches
@@ -48,7 +48,7 @@ def test_a_deed_of_the_sample_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
         if len(done) == 1:
             end_sessions()
 
-    flow = SimpleNamespace(name="some", samples=lambda _seed: repeat(Deed(run)))
+    flow = SimpleNamespace(name="some", samples=lambda _seed: repeat(SampleAction(run)))
     monkeypatch.setattr(simulation, "flows", lambda: [flow])
     monkeypatch.setattr(simulation, "Producer", lambda: SimpleNamespace(send_all=lambda _: [], close=lambda: None))
     call_command("simulate", count=3, rate=1000, stdout=io.StringIO())

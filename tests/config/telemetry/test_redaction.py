@@ -14,7 +14,7 @@ from config.database.clock import database_now
 from config.kafka import RecordBatch
 from config.telemetry import logs
 from config.telemetry.logs import RowIds
-from config.telemetry.redaction import masked_error, redact, said, trace_of, without_query
+from config.telemetry.redaction import error_text, masked_error, redact, trace_of, without_query
 from config.telemetry.tracing import hide_query
 from notifications.mail.suppression import Suppression
 from outbox.letters.burial import LetterHandler
@@ -48,7 +48,7 @@ def refused(text):
     ],
 )  # fmt: skip
 def test_an_error_is_told_without_the_row(text, kept):
-    assert said(DataError(text)) == kept
+    assert error_text(DataError(text)) == kept
     trace = trace_of(refused(text))
     assert SECRET not in trace
     assert f"DataError: {kept}" in trace or not kept
@@ -61,7 +61,7 @@ def test_no_database_says_whose_row_it_was():
     with pytest.raises(IntegrityError) as caught, transaction.atomic():
         Suppression.objects.create(address_hash=SECRET, address=SECRET, reason="manual", since=database_now())
     assert connection.vendor == "sqlite" or SECRET in str(caught.value)
-    assert SECRET not in said(caught.value)
+    assert SECRET not in error_text(caught.value)
     assert SECRET not in trace_of(caught.value)
 
 

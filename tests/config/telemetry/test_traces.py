@@ -287,7 +287,7 @@ def test_a_span_that_is_known_is_kept_as_its_traceparent_says(traces, monkeypatc
 
 def test_what_a_block_raises_ends_its_span_and_is_left_behind(traces):
     with pytest.raises(LookupError), tracing.span("torn", "", order="A1"):
-        tracing.note(step="send")
+        tracing.annotate(step="send")
         raise LookupError("ada@example.com")
     with tracing.span("late", "", began=1_000):
         pass

@@ -30,9 +30,9 @@ class Throttlers:
     def start(self, name: str = "") -> Worker:
         return self.platform.start("run_throttler", *self._named(name), name=f"throttler-{name}")
 
-    def sabotaged(self, point: str, deed: str, name: str = "") -> Worker:
-        program = ["-m", "tests.processes.saboteur", point, deed, "run_throttler", *self._named(name)]
-        return self.platform.launch(program, f"{name}-{point}-{deed}", {})
+    def sabotaged(self, point: str, action: str, name: str = "") -> Worker:
+        program = ["-m", "tests.processes.saboteur", point, action, "run_throttler", *self._named(name)]
+        return self.platform.launch(program, f"{name}-{point}-{action}", {})
 
     def send(self, count: int, customers: Sequence[str] = ("a", "b")) -> None:
         """So many messages of each; returns once they are acknowledged."""

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from config.admin.levers import operator_of
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.accounts.models import SavedView
 from outbox.admin import saved_views
 from outbox.admin.saved_views import MOST, pages, save

@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from config.database.clock import database_now
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.admin import replay_batch_page as batch_page
 from outbox.admin.replay_batch_page import gauge
 from outbox.groups.models import FailureGroup
@@ -29,8 +29,8 @@ def page(client, batch, **more):
     return client.get(reverse("admin:outbox_replaybatch_change", args=[batch.pk]), more).content.decode()
 
 
-def pull(client, batch, deed, follow=True, **given):
-    return client.post(reverse("admin:outbox_replaybatch_deed", args=[batch.pk, deed]), given, follow=follow)
+def pull(client, batch, action, follow=True, **given):
+    return client.post(reverse("admin:outbox_replaybatch_deed", args=[batch.pk, action]), given, follow=follow)
 
 
 def text(response):

@@ -165,5 +165,5 @@ def test_a_command_asks_every_two_seconds_and_leaves_after_ten(settings, monkeyp
 
 
 def test_every_source_with_awaited_letters_says_which_workers_bring_their_effect():
-    known = {letters.source: bool(letters.carriers([])) for flow in flows() for letters in flow.letters()}
+    known = {letters.source: bool(letters.required_workers([])) for flow in flows() for letters in flow.letters()}
     assert {source for source, carried in known.items() if not carried} == {"ledger"}

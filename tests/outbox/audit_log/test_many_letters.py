@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 
 from config.admin.levers import Operator
-from config.redelivery import Effect
+from config.letters import Effect
 from outbox.audit_log.models import ActionSeal
 from outbox.groups import levers as groups
 from outbox.letters import levers
@@ -29,7 +29,7 @@ def subject_of(action: OperatorAction) -> tuple[str, str]:
     return action.subject_type, action.subject_id
 
 
-# -- One action per deed, with its subject and what was before and after -----------------------------
+# -- One action per action, with its subject and what was before and after -----------------------------
 @pytest.mark.parametrize(
     ("verb", "before", "after"),
     [("requeue", "open", "resolved"), ("resolve", "open", "resolved"), ("discard", "open", "discarded")],

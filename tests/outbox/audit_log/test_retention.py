@@ -23,11 +23,11 @@ UNSEALED = "audit: every action older than a day has its seal"
 
 @pytest.fixture
 def trail():
-    """One deed a day for the last 40 days, the oldest first."""
+    """One action a day for the last 40 days, the oldest first."""
     now = database_now()
     for age in range(40, 0, -1):
-        deed = record(Operator("ann"), "hold", f"{age} days ago", reason="test")
-        OperatorAction.objects.filter(pk=deed.pk).update(created_at=now - timedelta(days=age, seconds=-60))
+        action = record(Operator("ann"), "hold", f"{age} days ago", reason="test")
+        OperatorAction.objects.filter(pk=action.pk).update(created_at=now - timedelta(days=age, seconds=-60))
     return now
 
 
@@ -92,7 +92,7 @@ def test_the_command_names_what_was_tampered_with_after_retention(trail, setting
 
 
 def test_a_sweep_that_somebody_made_up_covers_only_what_was_old_enough(trail, settings):
-    """It says ten days, so deeds of last week cannot have gone by it."""
+    """It says ten days, so actions of last week cannot have gone by it."""
     settings.AUDIT_RETENTION_DAYS = 10
     flow.seal_all(trail)
     record(Operator("retention"), flow.SWEEP, "x", reason="x", detail={"upto": 40, "days": 10},

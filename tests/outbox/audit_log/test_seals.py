@@ -29,7 +29,7 @@ ANN = Operator("ann")
 
 
 def act(number: int = 1) -> list[int]:
-    """So many deeds; returns their keys."""
+    """So many actions; returns their keys."""
     return [
         record(ANN, "hold", f"Bucket {place}", reason="test", detail={"ids": [place]}).pk for place in range(number)
     ]
@@ -61,10 +61,10 @@ def faults() -> list[tuple[str, object]]:
 
 @contextmanager
 def slow_deed():
-    """A deed whose transaction is open as long as the block; yields its key."""
+    """A action whose transaction is open as long as the block; yields its key."""
     done, go_on, found = threading.Event(), threading.Event(), []
 
-    def deed() -> None:
+    def action() -> None:
         try:
             with transaction.atomic():
                 found.extend(act())
@@ -73,7 +73,7 @@ def slow_deed():
         finally:
             connections.close_all()
 
-    thread = threading.Thread(target=deed)
+    thread = threading.Thread(target=action)
     thread.start()
     assert done.wait(30)
     try:

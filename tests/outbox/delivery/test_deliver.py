@@ -13,9 +13,9 @@ from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping import counters
 from outbox.channels import admission
 from outbox.delivery.overdue import expire_due
+from outbox.home import OutboxNumbers, home_row
 from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
-from outbox.picture import OutboxNumbers, picture
 from tests.outbox.scripted import (
     AMBIGUOUS,
     AUTH,
@@ -80,7 +80,7 @@ def test_home_counts_the_letters_of_the_last_hour(memory, go):
         promise(f"order:{order}")
     memory.answers = [PERMANENT, SENT, PERMANENT]
     go(memory)
-    assert picture(OutboxNumbers(database_now())).letters_last_hour == 2
+    assert home_row(OutboxNumbers(database_now())).letters_last_hour == 2
 
 
 def test_a_letter_holds_all_that_is_needed(memory, go):

@@ -11,7 +11,7 @@ from django.db import OperationalError, connection
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.delivery import levers
 from outbox.delivery.levers import resend
 from outbox.messages.filters import MessageFilter

@@ -7,7 +7,7 @@ import pytest
 
 from config.admin.levers import Operator
 from outbox.channels.handlers import Message, Outcome
-from outbox.delivery.next_state import Limits, next_state, share_of
+from outbox.delivery.retry import Limits, next_state, share_of
 from outbox.letters.levers import pull
 from outbox.models import DeadLetter, OutboxMessage
 from tests.outbox.scripted import PERMANENT, promise

@@ -15,9 +15,9 @@ from config.fields import uuid7
 from outbox.delivery import settle
 from outbox.delivery.candidates import DUE, lower_bound, read_messages
 from outbox.delivery.claim import CLAIM, PUT_OFF, Claim
+from outbox.home import OutboxNumbers
 from outbox.messages.models import first_unfinished_day
 from outbox.models import DeliveryAttempt, OutboxMessage
-from outbox.picture import OutboxNumbers
 from tests.outbox.bulk import MESSAGES, beginning
 
 pytestmark = pytest.mark.django_db

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.redelivery import Refusal
+from config.letters import Refusal
 from config.telemetry import metrics
 from outbox.channels import admission
 from outbox.delivery import levers, overdue

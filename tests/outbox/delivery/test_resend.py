@@ -10,7 +10,7 @@ import pytest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.channels.handlers import Outcome

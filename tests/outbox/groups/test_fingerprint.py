@@ -5,7 +5,7 @@ import string
 
 import pytest
 
-from notifications.channels import said
+from notifications.channels import error_line
 from notifications.channels.smtp import RefusedReply
 from outbox.groups.fingerprint import LONGEST_READ, template_of, title_of
 from tests.notifications.refusals import full, gmail, outlook, some
@@ -18,7 +18,7 @@ def letters_of(answer, number):
         text = answer(chance).replace(
             "that you tried", f"<user.{some(chance, string.ascii_lowercase, 6)}@example.com> that you tried"
         )
-        yield said(RefusedReply("RCPT", 550, text if index % 2 else text.encode()))
+        yield error_line(RefusedReply("RCPT", 550, text if index % 2 else text.encode()))
 
 
 @pytest.mark.parametrize("answer", [gmail, full, outlook])

@@ -62,7 +62,7 @@ def test_home_shows_them_in_this_order_whatever_their_age():
 
 
 def test_a_flow_has_the_same_name_on_home_and_in_the_titles_of_its_groups():
-    pictures = {flow.name: picture.name for flow in flows() if (picture := flow.picture(database_now()))}
+    pictures = {flow.name: picture.name for flow in flows() if (picture := flow.home_row(database_now()))}
     assert pictures.items() <= {flow.name: name_of(flow) for flow in flows()}.items()
     assert source_in_words("messages-in") == "Messages in"
     named = {
@@ -121,7 +121,7 @@ def test_flows_asked_together_say_what_each_says_alone_and_remember_nothing(monk
         ProofRound.objects.create(source=source, overdue=3, oldest_at=now, looked_at=now)
         counters.add({(source, "", "read"): 7, (source, "", "parked"): 1}, now)
         Watermark.objects.create(group=source, topic=source, partition=0, next_offset=1, end_offset=4, updated_at=now)
-    alone = [picture for flow in flows() if (picture := flow.picture(now))]
+    alone = [picture for flow in flows() if (picture := flow.home_row(now))]
     with django_assert_max_num_queries(30):
         assert pictures_of(now) == alone
     monkeypatch.setattr("outbox.letters.overview.MOST_TOGETHER", 2)  # more groups than are read together

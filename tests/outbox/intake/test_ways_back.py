@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from config.database.clock import database_now
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.letters.filters import Filter
 from outbox.letters.levers import pull
 from outbox.models import DeadLetter, IdempotencyKey

@@ -10,7 +10,7 @@ from django.db import DataError
 from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed
 from config.kafka.consumer.writer import Writer
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.groups.models import FailureGroup
 from outbox.letters import burial
 from outbox.letters.burial import Letter, LetterHandler, bury

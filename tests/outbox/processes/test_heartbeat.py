@@ -394,8 +394,8 @@ def test_a_worker_that_was_scaled_away_is_forgotten_with_a_reason(admin_client):
     forget(admin_client, silent, ended)
     assert not WorkerProcess.objects.exists()
     assert not list(process_needs(database_now()))
-    deed = OperatorAction.objects.get(subject_id=str(silent.pk))
-    assert (deed.verb, deed.reason, deed.before["state"]) == ("forget_worker", "scaled away", "silent")
+    action = OperatorAction.objects.get(subject_id=str(silent.pk))
+    assert (action.verb, action.reason, action.before["state"]) == ("forget_worker", "scaled away", "silent")
 
 
 @pytest.mark.parametrize("late", [0.0, 3600.0], ids=["runs", "hangs"])

@@ -15,7 +15,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import Flow
 from config.kafka import Replayed
-from config.redelivery import Effect, Judgement, Letters
+from config.letters import Effect, Judgement, Letters
 from outbox.letters.burial import Letter, bury
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
@@ -40,7 +40,7 @@ class ScriptedFlow(Flow):
 class Scripted(Letters):
     """Letters of `swift` are done at once, letters of `slow` are awaited; what happens to them stands in the class."""
 
-    taken: ClassVar[list[str]] = []  # business keys, in the order of the deeds
+    taken: ClassVar[list[str]] = []  # business keys, in the order of the actions
     ineligible: ClassVar[dict[str, str]] = {}
     fails: ClassVar[set[str]] = set()
     poison: ClassVar[set[str]] = set()  # the database refuses them
@@ -58,8 +58,8 @@ class Scripted(Letters):
         return {one.pk: Judgement(one.business_key not in why, why.get(one.business_key, "Fine.")) for one in letters}
 
     def take_back(self, letters, now):
-        for deed in self.on_take:
-            deed()
+        for action in self.on_take:
+            action()
         if any(one.business_key in self.poison for one in letters):
             raise DataError("value out of range")
         self.taken.extend(one.business_key for one in letters)
@@ -76,7 +76,7 @@ class Scripted(Letters):
     def awaited(self, step=""):
         return self.source == "slow"
 
-    def holdup(self, letters, now):
+    def backpressure(self, letters, now):
         return self.closed[0] if self.closed else ""
 
 

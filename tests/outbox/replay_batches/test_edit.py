@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from buffer.ledger.redelivery import MovementLetters
+from buffer.ledger.letters import MovementLetters
 from buffer.models import InventoryTracking
 from config.database.clock import database_now
 from config.flows import prove
+from config.letters import Effect, Refusal
 from config.payload import digest
-from config.redelivery import Effect, Refusal
 from outbox.letters.edits import TOO_LARGE, requeue_copy
 from outbox.letters.field_changes import FieldChange
 from outbox.letters.filters import Filter
@@ -165,7 +165,7 @@ def test_judging_asks_the_same_queries_for_few_and_for_many(number, django_asser
     assert counts(batch) == {"eligible": number}
 
 
-# -- the deed ----------------------------------------------------------------------------------------------
+# -- the action ----------------------------------------------------------------------------------------------
 def test_each_copy_takes_effect_once_and_leaves_what_a_single_edit_leaves():
     stocks(A=0)
     receipts(120)
@@ -194,7 +194,7 @@ def test_the_values_of_a_change_stand_in_no_action():
     assert "31415" not in str(list(OperatorAction.objects.values()))
 
 
-def test_a_letter_that_somebody_edits_meanwhile_is_spared():
+def test_a_letter_that_somebody_edits_meanwhile_is_skipped():
     stocks(A=0)
     receipts(3)
     batch = previewed()

@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from config.database.clock import database_now
-from config.redelivery import Effect, Refusal
+from config.letters import Effect, Refusal
 from outbox.letters.models import DeadLetter
 from outbox.models import OperatorAction
 from outbox.replay_batches import lifecycle, requests

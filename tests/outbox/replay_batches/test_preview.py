@@ -8,7 +8,7 @@ import pytest
 
 from config.database.clock import database_now
 from config.fields import uuid7_milliseconds
-from config.redelivery import Effect, Refusal
+from config.letters import Effect, Refusal
 from outbox.groups.models import FailureGroup
 from outbox.letters import levers
 from outbox.letters.filters import Filter
@@ -16,7 +16,7 @@ from outbox.letters.models import DeadLetter
 from outbox.models import OperatorAction
 from outbox.replay_batches import preview, requests
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
-from outbox.replay_batches.preview import Ahead
+from outbox.replay_batches.preview import ReadAhead
 from tests.outbox.replay_batches.scripted_flow import (
     ANNA,
     BELA,
@@ -224,7 +224,7 @@ def test_judging_costs_the_same_whatever_the_chunk(chunk, settings, django_asser
     ReplayBatch.objects.take(batch.pk, token, database_now())
     preview.pin(batch.pk, token)
     with django_assert_max_num_queries(12):
-        assert preview.judge(batch.pk, token, Ahead(preview.portion_behind)) == 2 * chunk
+        assert preview.judge(batch.pk, token, ReadAhead(preview.portion_behind)) == 2 * chunk
 
 
 def test_every_preview_counts_what_its_items_say(scripted):

@@ -7,7 +7,7 @@ import pytest
 from django.db import OperationalError
 
 from config.database.clock import database_now
-from config.redelivery import Effect, Refusal
+from config.letters import Effect, Refusal
 from config.telemetry import metrics
 from outbox.letters import levers
 from outbox.letters.models import DeadLetter

@@ -8,7 +8,7 @@ import io
 import pytest
 from django.core.management import CommandError, call_command
 
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.audit_log.models import OperatorAction
 from outbox.topic_replay import requests
 

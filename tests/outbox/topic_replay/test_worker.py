@@ -15,7 +15,7 @@ from buffer.workers import ingest as consume
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import client
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import Watermark
 from outbox.models import TopicReplay

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 PLACES = 5
 
 
-def sabotaged(workers: Platform, point: str, deed: str, command: str, writers: int = 1) -> Worker:
+def sabotaged(workers: Platform, point: str, action: str, command: str, writers: int = 1) -> Worker:
     """With one writer it is known what else the process was doing: nothing."""
-    program = ["-m", "tests.processes.saboteur", point, deed, command]
-    return workers.launch(program, f"{command}-{point}-{deed}", {"KAFKA_WRITERS": str(writers)})
+    program = ["-m", "tests.processes.saboteur", point, action, command]
+    return workers.launch(program, f"{command}-{point}-{action}", {"KAFKA_WRITERS": str(writers)})
 
 
 def wave(number: int) -> list[bytes]:
@@ -38,10 +38,10 @@ def test_an_ingester_that_dies_anywhere_stores_every_record_once(
     broker: Broker, workers: Platform, writers: int
 ) -> None:
     lives, stored = [("written", "kill"), ("stored", "kill"), ("written", "lose")], 0
-    for number, (point, deed) in enumerate(lives):
+    for number, (point, action) in enumerate(lives):
         broker.send(*wave(number))
-        ingest = sabotaged(workers, point, deed, "ingest_events", writers)
-        if deed == "kill":
+        ingest = sabotaged(workers, point, action, "ingest_events", writers)
+        if action == "kill":
             assert ingest.end(40) == -9
             broker.wire.evict()
             before, stored = stored, BufferedEvent.objects.count()
@@ -64,11 +64,11 @@ def test_a_flusher_that_dies_anywhere_sends_every_order_once(broker: Broker, wor
     lives = [
         ("taken", "kill"), ("claimed", "kill"), ("sent", "kill"), ("settled", "kill"), ("settled", "lose"),
     ]  # fmt: skip
-    for number, (point, deed) in enumerate(lives):
+    for number, (point, action) in enumerate(lives):
         broker.send(*wave(number))
         wait_for(lambda orders=10 * (number + 1): BufferedEvent.objects.count() == orders, 40, "all orders to wait")
-        flush = sabotaged(workers, point, deed, "flush_buffer")
-        if deed == "kill":
+        flush = sabotaged(workers, point, action, "flush_buffer")
+        if action == "kill":
             assert flush.end(40) == -9
         else:
             broker.wait_for_orders(*names(number + 1))

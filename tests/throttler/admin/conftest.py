@@ -10,7 +10,7 @@ import pytest
 
 from config.database.clock import database_now
 from tests.config.admin.conftest import _long_runway, _plain_http, boss
-from throttler.lanes.mirror import period_of
+from throttler.lanes.read_model import period_of
 from throttler.messages import microseconds
 from throttler.models import Customer, CustomerPeriod, Lane, LaneOwner
 from throttler.overflow.django import DjangoStore

@@ -10,7 +10,7 @@ import pytest
 from config.admin.svg import SPANS, nice, span
 from throttler.admin.charts import rate_chart
 from throttler.customers.situation import Timeline
-from throttler.lanes.mirror import PERIOD, period_of
+from throttler.lanes.read_model import PERIOD, period_of
 from throttler.models import CustomerPeriod
 
 NOON = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)

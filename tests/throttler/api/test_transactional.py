@@ -175,7 +175,7 @@ def test_the_forecast_comes_from_the_mirror(sender):
     assert sender.post(PATH, BODY).json().items() >= expected.items()
 
 
-# -- What waits between the claim of a key and its deed -------------------------------------------------------
+# -- What waits between the claim of a key and its action -------------------------------------------------------
 class SlowClaim:
     """The claim of the key is written a minute after it was begun, as behind a lock; then `meanwhile` happens."""
 

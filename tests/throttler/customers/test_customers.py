@@ -13,7 +13,7 @@ from django.db.models import ProtectedError
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.audit_log.models import OperatorAction
 from throttler.customers import changes
 from throttler.customers.policy_cache import changed_terms

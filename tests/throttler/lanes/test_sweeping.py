@@ -7,7 +7,7 @@ import pytest
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import FlowMinute
-from throttler.lanes.mirror import report_owner, sweep
+from throttler.lanes.read_model import report_owner, sweep
 from throttler.models import CustomerPeriod, Lane, LaneOwner
 from throttler.tasks import sweep_mirror
 

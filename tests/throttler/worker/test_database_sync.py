@@ -13,7 +13,7 @@ from outbox.letters.models import DeadLetter
 from tests.throttler.worker.bench import Bench
 from throttler.engine.row_writer import GROUP
 from throttler.engine.transaction import INPUT
-from throttler.lanes.mirror import take_name
+from throttler.lanes.read_model import take_name
 from throttler.models import LanePartition
 from throttler.worker.database_sync import DatabaseSync
 

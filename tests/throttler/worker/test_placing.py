@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from config.kafka.positions import Start, Stopped
-from throttler.lanes.mirror import Recalled
+from throttler.lanes.read_model import Recalled
 from throttler.lanes.restore import RefusedPartition, RestoredPartition
 from throttler.worker.consumer_backend import RestoredPlacing
 

@@ -18,7 +18,7 @@ from outbox.letters.models import DeadLetter
 from tests.throttler.worker.conftest import home_of, ids_in, ids_of, notification, records_of
 from throttler.customers.models import Customer
 from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
-from throttler.lanes.mirror import FLOW
+from throttler.lanes.read_model import FLOW
 from throttler.models import Lane, OverflowMessage
 from throttler.verify import checks
 

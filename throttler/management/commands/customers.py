@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from config.letters import Refusal
 from config.processes.commands import VisibleCommand
-from config.redelivery import Refusal
 from throttler.customers.commands import misuse, run
 
 LEVERS = ["hold", "resume", "purge", "set-rate", "set-ttl", "set-weight"]

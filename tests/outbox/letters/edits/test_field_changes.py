@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from config.redelivery import Refusal
+from config.letters import Refusal
 from config.telemetry.redaction import DOTS
 from outbox.letters.field_changes import (
     FieldChange,

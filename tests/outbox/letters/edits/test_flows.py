@@ -12,7 +12,7 @@ from django.db import transaction
 from buffer.events.models import BufferedEvent
 from buffer.flush.flusher import Flusher
 from config.database.clock import database_now
-from config.redelivery import Refusal
+from config.letters import Refusal
 from config.telemetry.redaction import DOTS
 from outbox.delivery.levers import cancel
 from outbox.letters import levers, redelivery

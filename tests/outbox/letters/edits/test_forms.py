@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from config.admin.humanize import indented
 from config.database.clock import database_now
-from config.redelivery import Letters
+from config.letters import Letters
 from notifications.mail.content import form_of, html_of
 from outbox.letters import edits
 from outbox.letters.edits import MOST_FAULTS, examine, field_of, gate_faults, mark_of, typed, with_fields

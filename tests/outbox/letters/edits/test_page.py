@@ -61,10 +61,10 @@ def fixed(letter: DeadLetter) -> str:
     return text_of(letter).replace('"stockId": "B"', '"stockId": "B", "quantity": 12')
 
 
-def post(client: Client, letter: DeadLetter, deed: str, text: str, **more: str):
+def post(client: Client, letter: DeadLetter, action: str, text: str, **more: str):
     """As a browser sends it: lines end with CRLF."""
     given = {
-        "deed": deed,
+        "deed": action,
         "text": text.replace("\n", "\r\n"),
         "why": WHY,
         "seen": "0",
@@ -132,8 +132,8 @@ def test_it_shows_nothing_before_a_reason_is_given_and_that_is_a_reveal(letter, 
 
 def test_without_a_reveal_a_post_neither_shows_nor_requeues_and_keeps_the_text(letter, senior):
     text = '{"purchaseOrderId": "PO-1", "items": [{"stockId": "A", "quantity": 1}]}'
-    for deed in ("check", "requeue"):
-        html = post(senior, letter, deed, text).content.decode()
+    for action in ("check", "requeue"):
+        html = post(senior, letter, action, text).content.decode()
         assert SECRET not in html
         assert "PO-1&quot;" in html, "what was typed is kept"
     assert untouched(letter)
@@ -198,7 +198,7 @@ def test_what_was_not_checked_is_shown_first(letter, senior):
     assert sent.status_code == 302
 
 
-# -- the deed ------------------------------------------------------------------------------------------
+# -- the action ------------------------------------------------------------------------------------------
 def test_from_the_lever_to_the_proof(letter, senior):
     html = senior.get(change(letter)).content.decode()
     assert f'href="{page(letter)}"' in html

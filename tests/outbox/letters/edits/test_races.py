@@ -6,7 +6,7 @@ import pytest
 
 from buffer.models import InventoryTracking
 from config.admin.levers import Operator
-from config.redelivery import Refusal
+from config.letters import Refusal
 from outbox.letters import levers
 from outbox.letters.edits import requeue_copy, text_of
 from outbox.letters.models import DeadLetter, PayloadRevision

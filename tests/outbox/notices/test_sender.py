@@ -1,0 +1,441 @@
+"""Claim, send, settle: once, also when two come, when nobody answers, and when the one who sends dies."""
+
+from __future__ import annotations
+
+import threading
+import time as time_module
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, time, timedelta
+
+import pytest
+from django.db import connections
+
+from config.database.clock import database_now
+from config.telemetry import metrics
+from outbox.flow import Outbox
+from outbox.notices import incidents, sender
+from outbox.notices.addresses import TryResult
+from outbox.notices.models import LEASE, Notice, Subscription
+from outbox.notices.sender import NoticeSender, begin, claim_notices, serve, settle, words_of
+from tests.exported import exported
+from tests.outbox.notices.conftest import a_need
+
+pytestmark = pytest.mark.django_db
+
+
+def look():
+    return incidents.look(database_now())
+
+
+def waited(**by) -> None:
+    """Let time pass for all that is stored."""
+    span = timedelta(**by)
+    for notice in Notice.objects.all():
+        moved = {
+            name: getattr(notice, name) - span
+            for name in ("due_at", "created_at", "tried_at", "sent_at")
+            if getattr(notice, name)
+        }
+        Notice.objects.filter(pk=notice.pk).update(**moved)
+    for row in Subscription.objects.exclude(next_try_at=None):
+        Subscription.objects.filter(pk=row.pk).update(next_try_at=row.next_try_at - span)
+    for row in Subscription.objects.exclude(lease_until=None):
+        Subscription.objects.filter(pk=row.pk).update(lease_until=row.lease_until - span)
+
+
+def states() -> list[str]:
+    return list(Notice.objects.order_by("pk").values_list("state", flat=True))
+
+
+# -- What arrives --------------------------------------------------------------------------------------------
+def test_one_notice_with_what_home_says_and_the_way_there(receiver, subscribe, needed):
+    row = subscribe(receiver.plain)
+    needed.append(a_need(amount=3, unit="messages wait"))
+    look()
+    assert serve(row.pk)
+    (body,) = receiver.bodies
+    assert body["title"] == "[Spillway] Dead: worker 7"
+    assert "Its process is gone." in body["message"]
+    assert "3 messages wait, since" in body["message"]
+    assert body["message"].endswith("https://ops.example.com/admin/about/7/")
+    assert body["type"] == "failure"
+    assert (states(), serve(row.pk)) == (["sent"], False)
+    assert exported(metrics.NOTICES)["sent",] >= 1
+    needed.clear()
+    look()
+    serve(row.pk)
+    assert (receiver.titles[-1], receiver.bodies[-1]["type"]) == ("[Spillway] Over: Dead: worker 7", "success")
+
+
+def test_what_comes_together_is_one_message(receiver, subscribe, needed):
+    row = subscribe(receiver.plain)
+    needed += [a_need("failure_group", str(number), "soon", f"Bad {number}") for number in range(30)]
+    look()
+    serve(row.pk)
+    (body,) = receiver.bodies
+    assert body["title"] == "[Spillway] 30 things need you"
+    assert body["message"].count("• ") == 20
+    assert "and 10 more" in body["message"]
+    assert "may be a repeat" not in body["message"]
+    assert set(states()) == {"sent"}
+
+
+def test_a_list_of_which_one_line_may_have_come_before_says_so(receiver, subscribe, needed):
+    row = subscribe(receiver.plain)
+    needed += [a_need(key="1"), a_need(key="2")]
+    look()
+    Notice.objects.filter(incident__key="2").update(state="unsure", repeat=True)
+    serve(row.pk)
+    assert "may be a repeat" in receiver.bodies[0]["message"]
+
+
+def test_what_is_held_until_the_morning_says_that_it_is_over(receiver, subscribe, needed):
+    row = subscribe(receiver.plain, quiet_from=time(0), quiet_to=time(23, 59), wakes=False)
+    needed += [a_need(key="1"), a_need(key="2")]
+    look()
+    needed.pop()
+    look()
+    assert not serve(row.pk), "it is quiet"
+    waited(days=1)
+    serve(row.pk)
+    (body,) = receiver.bodies
+    assert body["title"] == "[Spillway] 1 thing needs you, 1 is over"
+    assert "• Was, and is over: Dead: worker 2" in body["message"]
+    assert look() == 0, "its end has been told with it"
+
+
+def test_an_end_that_nobody_heard_of_before_it_came_back_is_no_news(receiver, subscribe, needed):
+    row = subscribe(receiver.plain)
+    needed.append(a_need())
+    look()
+    serve(row.pk)
+    needed.clear()
+    look()
+    needed.append(a_need())
+    look()
+    assert not serve(row.pk)
+    assert receiver.titles == ["[Spillway] Dead: worker 7"]
+    needed.clear()
+    look()
+    serve(row.pk)
+    assert receiver.titles[1:] == ["[Spillway] Over: Dead: worker 7"]
+
+
+def test_nothing_in_a_notice_calls_everybody_or_names_an_address(receiver, subscribe, needed):
+    row = subscribe(receiver.slack_shaped)
+    title = "Bad <!channel> @everyone of eve@example.com\x1b[31m\u202e"
+    needed.append(replace(a_need("failure_group", title=title), why=f"A server said: {title}"))
+    look()
+    serve(row.pk)
+    text = receiver.bodies[0]["text"]
+    for hidden in ("<!channel>", "@everyone", "eve@example.com", "\x1b", "\u202e"):
+        assert hidden not in text
+
+
+def test_times_are_those_of_the_subscription():
+    row = Subscription(zone="Asia/Ho_Chi_Minh")
+    incident = incidents.Incident(
+        kind="worker",
+        title="Dead: x",
+        why="",
+        urgency="now",
+        url="/",
+        episode=1,
+        opened_at=datetime(2026, 3, 2, 20, tzinfo=UTC),
+    )
+    words = words_of([Notice(incident=incident, phase="opened", episode=1)], row, database_now())
+    assert words.body == "Since 03 Mar 03:00 Asia/Ho_Chi_Minh."
+
+
+# -- What goes wrong -----------------------------------------------------------------------------------------
+def test_who_refuses_is_tried_again_later_and_the_page_and_doctor_say_so(receiver, subscribe, needed):
+    row = subscribe(receiver.plain)
+    receiver.answers = [500]
+    needed.append(a_need())
+    look()
+    serve(row.pk)
+    row.refresh_from_db()
+    assert (row.failures, row.error, states()) == (1, "HTTP 500", ["waiting"])
+    assert row.pk not in Subscription.objects.with_due_notices(database_now()).values_list("pk", flat=True)
+    lines = {name: (ok, words) for name, ok, words in Outbox().diagnose()}
+    assert lines["notifications"][0] is False
+    assert "HTTP 500" in lines["notifications"][1]
+    waited(seconds=11)
+    serve(row.pk)
+    row.refresh_from_db()
+    assert (row.failures, row.error, states()) == (0, "", ["sent"])
+    assert len(receiver.bodies) == 2
+
+
+def test_a_notice_that_is_refused_again_and_again_waits_since_the_first_time(
+    receiver, subscribe, needed, django_user_model
+):
+    row = subscribe(receiver.plain)
+    needed.append(a_need())
+    look()
+    receiver.answers += [503, 503]
+    assert serve(row.pk)
+    waited(minutes=20)
+    Subscription.objects.update(failing_since=database_now() - timedelta(minutes=20))
+    assert serve(row.pk)
+    now = database_now()
+    oldest = incidents.oldest_unsent(now)
+    assert now - oldest > timedelta(minutes=19)
+    gone = django_user_model.objects.create(username="gone", is_active=False)
+    Subscription.objects.update(owner=gone)
+    assert incidents.oldest_unsent(now) is None  # nobody waits for it
+
+
+def test_the_pause_grows_and_after_a_day_it_is_given_up(subscribe, needed, monkeypatch):
+    row = subscribe()
+    monkeypatch.setattr(sender, "send", lambda *given, **more: TryResult(sent=False, fault="no"))
+    needed.append(a_need())
+    look()
+    pauses = []
+    for _ in range(9):
+        serve(row.pk)
+        row.refresh_from_db()
+        pauses.append(round((row.next_try_at - database_now()).total_seconds(), -1))
+    assert pauses == [10, 20, 40, 80, 160, 320, 600, 600, 600]
+    waited(days=1, seconds=1)
+    serve(row.pk)
+    assert states() == ["given_up"]
+
+
+def test_what_may_have_arrived_is_told_again_after_the_window_and_says_so(receiver, subscribe, needed):
+    row = subscribe(receiver.plain)
+    receiver.answers = ["hang"]
+    needed.append(a_need())
+    look()
+    serve(row.pk)
+    assert states() == ["unsure"]
+    waited(seconds=590)
+    assert not serve(row.pk), "within its window nothing is told twice"
+    waited(seconds=11)
+    serve(row.pk)
+    assert states() == ["sent"]
+    assert "This may be a repeat" in receiver.bodies[1]["message"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_that_hangs_delays_no_other(receiver, subscribe, needed, settings):
+    settings.NOTIFY_TIMEOUT_SECONDS = 30.0
+    slow = subscribe(receiver.plain, "slow")
+    receiver.answers = ["hang"]
+    needed.append(a_need())
+    going = NoticeSender()
+    try:
+        until(going, receiver.hanging.is_set)
+        quick = subscribe(receiver.slack_shaped, "quick")
+        look()
+        until(going, lambda: Notice.objects.filter(subscription=quick, state="sent").exists())
+        assert states() == ["sending", "sent"]
+        receiver.goes_on.set()
+        until(going, lambda: not going.going)
+    finally:
+        receiver.goes_on.set()
+        going.close()
+    assert states() == ["sent", "sent"]
+    assert Subscription.objects.get(pk=slow.pk).failures == 0
+
+
+def until(going: NoticeSender, sign: Callable[[], bool]) -> None:
+    """Rounds until something is so; the test's own time limit ends it otherwise."""
+    deadline = time_module.monotonic() + 60
+    while not sign():
+        assert time_module.monotonic() < deadline
+        going.tick()
+
+
+def test_a_failure_of_one_does_not_stop_its_tests(subscribe):
+    row = subscribe()
+    now = database_now()
+    Subscription.objects.update(failures=3, next_try_at=now + timedelta(hours=1))
+    Notice.objects.create(subscription=row, phase="opened", due_at=now, created_at=now)
+    assert not Subscription.objects.with_due_notices(now).exists()
+    test = Notice.objects.create(subscription=row, phase="test", due_at=now, created_at=now)
+    assert Subscription.objects.with_due_notices(now).exists()
+    claim = claim_notices(row.pk, now)
+    assert claim.ids == [test.pk]
+
+
+# -- Dying on the way ----------------------------------------------------------------------------------------
+def taken(row: Subscription):
+    claim = claim_notices(row.pk, database_now())
+    assert claim
+    return claim
+
+
+def test_one_that_died_before_it_sent_is_told_by_the_next_at_once_and_without_doubt(receiver, subscribe, needed):
+    row = subscribe(receiver.plain)
+    needed.append(a_need())
+    look()
+    taken(row)
+    assert not serve(row.pk), "another one holds it"
+    waited(seconds=LEASE.total_seconds() + 1)
+    look()
+    assert serve(row.pk)
+    assert "repeat" not in receiver.bodies[0]["message"]
+
+
+def test_one_that_died_while_it_sent_is_decided_as_doubtful_and_told_after_the_window(receiver, subscribe, needed):
+    row = subscribe(receiver.plain)
+    needed.append(a_need())
+    look()
+    assert begin(taken(row))
+    look()
+    assert states() == ["sending"], "it may still live"
+    waited(seconds=LEASE.total_seconds() + 1)
+    look()
+    assert states() == ["unsure"]
+    assert not serve(row.pk)
+    waited(seconds=600)
+    assert serve(row.pk)
+    assert "repeat" in receiver.bodies[0]["message"]
+
+
+def test_who_comes_too_late_may_still_say_that_it_arrived(subscribe, needed):
+    row = subscribe()
+    needed.append(a_need())
+    look()
+    claim = taken(row)
+    begin(claim)
+    waited(seconds=LEASE.total_seconds() + 1)
+    look()
+    settle(claim, TryResult(sent=True), database_now())
+    assert states() == ["sent"]
+
+
+def test_who_lost_its_lease_sends_nothing_and_settles_nothing(subscribe, needed):
+    row = subscribe()
+    needed.append(a_need())
+    look()
+    late = taken(row)
+    waited(seconds=LEASE.total_seconds() + 1)
+    other = taken(row)
+    assert not begin(late)
+    assert begin(other)
+    settle(late, TryResult(sent=False, fault="late"), database_now())
+    row.refresh_from_db()
+    assert (row.lease_token, states(), row.failures) == (other.token, ["sending"], 0)
+
+
+def test_an_address_that_cannot_be_read_is_a_failure_that_says_so(subscribe, needed):
+    row = subscribe()
+    Subscription.objects.update(address="gAAAA-no")
+    needed.append(a_need())
+    look()
+    serve(row.pk)
+    row.refresh_from_db()
+    assert "enter it again" in row.error
+
+
+def test_a_round_looks_serves_and_ends(receiver, subscribe, needed):
+    subscribe("file:missing", "lost")
+    needed.append(a_need())
+    going = NoticeSender(patient=True)
+    assert going._look_if_time() == 1
+    assert going._look_if_time() == 0, "not before ten seconds are over"
+    going.close()
+
+
+# -- Two at once ---------------------------------------------------------------------------------------------
+@pytest.mark.django_db(transaction=True)
+def test_two_notifiers_race_and_each_notice_is_taken_once(subscribe, needed, monkeypatch):
+    row = subscribe()
+    needed.append(a_need())
+    sent: list[str] = []
+    monkeypatch.setattr(
+        sender,
+        "send",
+        lambda address, about_to: (
+            TryResult(sent=True) if (words := about_to(False)) and not sent.append(words) else None
+        ),
+    )
+    for number in range(5):
+        needed[:] = [a_need(key=str(number))]
+        look()
+        Notice.objects.filter(phase="resolved").delete()
+        sent.clear()
+        barrier = threading.Barrier(2)
+
+        def go(barrier=barrier) -> None:
+            try:
+                barrier.wait(10)
+                serve(row.pk)
+            finally:
+                connections.close_all()
+
+        threads = [threading.Thread(target=go) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(sent) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_looks_at_once_write_each_notice_once(subscribe, needed):
+    subscribe()
+    needed.append(a_need())
+    look()
+    Notice.objects.all().delete()
+    barrier = threading.Barrier(2)
+
+    def go() -> None:
+        try:
+            barrier.wait(10)
+            incidents.plan(database_now())
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=go) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Notice.objects.count() == 1
+
+
+def test_a_token_is_of_one_try(subscribe, needed):
+    subscribe()
+    needed.append(a_need())
+    look()
+    assert Notice.objects.taken_by(uuid.uuid4()).count() == 0
+
+
+def test_what_was_decided_meanwhile_is_not_sent(subscribe, needed):
+    """All of the claim or nothing: its words were made of all of it."""
+    subscription = subscribe()
+    needed += [a_need(key="1"), a_need(key="2")]
+    look()
+    claim = claim_notices(subscription.pk, database_now())
+    Notice.objects.filter(pk=claim.ids[0]).update(state="given_up")
+    assert not begin(claim)
+    assert list(Notice.objects.order_by("pk").values_list("state", flat=True)) == ["given_up", "waiting"]
+
+
+def test_what_another_try_has_taken_meanwhile_is_not_settled(subscribe, needed):
+    subscription = subscribe()
+    needed.append(a_need())
+    look()
+    claim = claim_notices(subscription.pk, database_now())
+    assert begin(claim)
+    Notice.objects.update(token=uuid.uuid4())
+    lost = exported(metrics.FENCE_LOST)[()]
+    settle(claim, TryResult(sent=True), database_now())
+    assert Notice.objects.get().state == "sending"
+    assert exported(metrics.FENCE_LOST)[()] == lost + 1
+
+
+def test_what_may_have_arrived_stays_so_when_the_next_try_surely_failed(subscribe, needed):
+    subscription = subscribe()
+    needed.append(a_need())
+    look()
+    Notice.objects.update(state="unsure", repeat=True)
+    claim = claim_notices(subscription.pk, database_now())
+    assert begin(claim)
+    settle(claim, TryResult(sent=False, fault="refused"), database_now())
+    assert Notice.objects.get().state == "unsure"
