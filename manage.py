@@ -42,7 +42,7 @@ def run_command() -> None:
     from django.core.management import execute_from_command_line
     from django.db import DatabaseError, InterfaceError, OperationalError
 
-    from config.database.transactions import needs_migrate
+    from config.database.retry import needs_migrate
     from config.environment.env import BadSetting
     from config.telemetry.redaction import visible
 

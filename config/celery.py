@@ -57,7 +57,7 @@ def tasks_run_here(**_: object) -> None:
     And give up a session that the server has ended: Celery does so around tasks of a worker, not around those that
     beat runs itself.
     """
-    from config.database.transactions import drop_lost_sessions
+    from config.database.retry import drop_lost_sessions
     from config.processes import beat
 
     beat.serve_metrics()

@@ -20,7 +20,7 @@ from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
-from config.database.transactions import Remedy, needs_migrate, remedy_for
+from config.database.retry import Remedy, needs_migrate, remedy_for
 from config.telemetry.logs import begin, log
 
 if TYPE_CHECKING:

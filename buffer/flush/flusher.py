@@ -17,7 +17,7 @@ from buffer.flush.freeze import LeasedBatch, ids_of_batches
 from buffer.flush.letters import PUBLISH, newest_letters
 from buffer.streams import GROUP, Stream, streams
 from config.database.clock import database_now
-from config.database.transactions import full_jitter
+from config.database.retry import full_jitter
 from config.database.upsert import Rewrite, uuid_writer
 from config.kafka import Failed, Outgoing, Producer, Refused, Replayed, SendResult, Sent, topic_name
 from config.kafka.client import KafkaError

@@ -14,7 +14,7 @@ from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.freeze import Claimed, ids_of_batches, orders_in
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.kafka import Replayed, topic_name
 from config.letters import Effect, Judgement
 from config.telemetry.logs import RowIds, log_committed

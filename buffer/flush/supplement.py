@@ -21,7 +21,7 @@ from buffer.flush.letters import CUT
 from buffer.streams import Items, Stream
 from config.admin.humanize import plural
 from config.database.dialects.base import Row
-from config.database.transactions import Stale
+from config.database.retry import Stale
 from config.database.upsert import Rewrite, uuid_text
 from config.gate import InvalidRecord
 from config.letters import Effect, Judgement, Refusal

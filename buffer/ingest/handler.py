@@ -18,7 +18,7 @@ from buffer.ingest.batch import REASONS, Changed, OrderClassifier, Prepared, Row
 from buffer.partitioned import retained_months
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
-from config.database.transactions import Stale
+from config.database.retry import Stale
 from config.database.upsert import Packed, Rewrite, Upsert, new
 from config.gate import InvalidRecord, texts_in
 from config.kafka import Record, RecordBatch, topic_name

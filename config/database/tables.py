@@ -14,7 +14,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from config.database.transactions import drop_lost_sessions, needs_migrate
+from config.database.retry import drop_lost_sessions, needs_migrate
 
 
 # -- Whether `migrate` has made what the models need ---------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from django.db import DatabaseError, InterfaceError
 
-from config.database.transactions import drop_lost_sessions
+from config.database.retry import drop_lost_sessions
 from config.environment.env import BadSetting
 from config.flows import Flow, Sample, SampleAction, flows
 from config.kafka import Outgoing, Producer, Sent

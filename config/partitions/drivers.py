@@ -21,7 +21,7 @@ from django.utils.module_loading import import_string
 from config.database import galera
 from config.database.clock import database_now
 from config.database.queries import is_mariadb
-from config.database.transactions import code_of
+from config.database.retry import code_of
 from config.partitions.spec import (
     DropRefused,
     Keep,

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils.module_loading import import_string
 
 from config.database.clock import database_now
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.flows import Need, Reading
 from config.partitions.drivers import Driver, MySQL, PostgreSQL, SQLite
 from config.partitions.spec import DropRefused, Keep, Partition, PartitionSpec, Value, day_of

@@ -20,8 +20,8 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection, connections
 
+from config.database.retry import Remedy, Stale, remedy_for, wait_for_rerun
 from config.database.tables import require_tables
-from config.database.transactions import Remedy, Stale, remedy_for, wait_for_rerun
 from config.environment.env import BadSetting
 from config.kafka.client import InvalidSessionTimeoutError, KafkaError
 from config.kafka.consumer.ports import ConsumerStopped

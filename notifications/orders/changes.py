@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.database.transactions import Remedy, Stale
+from config.database.retry import Remedy, Stale
 from config.environment import mailbox
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics

@@ -13,7 +13,7 @@ from django.db import models, transaction
 
 from config.database.dialects.base import Row
 from config.database.queries import delete_in_chunks
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Upsert, timestamp_text, uuid_text
 from config.environment.mailbox import check
 from config.fields import IdentifierField, in_ascii, storable, uuid7

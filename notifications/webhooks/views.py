@@ -9,7 +9,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from config.database.clock import database_now
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.environment.mail import is_weak
 from config.telemetry import metrics
 from config.telemetry.logs import log

@@ -15,7 +15,7 @@ from ninja import Header, Router, Schema
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from pydantic import ConfigDict, Field
 
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.gate import InvalidRecord
 from config.middleware import Answer as GetResponse
 from config.payload import as_json

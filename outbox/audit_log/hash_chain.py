@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import IntegrityError, OperationalError, transaction
 
-from config.database.transactions import Remedy, is_duplicate, remedy_for
+from config.database.retry import Remedy, is_duplicate, remedy_for
 from config.telemetry.logs import log_committed
 from outbox.audit_log.models import ActionSeal, OperatorAction
 

@@ -12,7 +12,7 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import Q
 
 from config.database.clock import database_now
-from config.database.transactions import Remedy, is_duplicate
+from config.database.retry import Remedy, is_duplicate
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log_committed

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from config.database.transactions import full_jitter
+from config.database.retry import full_jitter
 from config.database.upsert import timestamp_text
 from config.kafka import Replayed
 from outbox.channels.handlers import Message, Outcome

@@ -20,7 +20,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from config.database.clock import database_now
 from config.database.dialects.base import Dialect, Insertion
 from config.database.dialects.vendors import dialect_for
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import in_ascii, uuid7
 from config.flows import event_label

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from config.database.transactions import Stale
+from config.database.retry import Stale
 from config.database.upsert import Rewrite, Upsert, uuid_writer
 from config.fields import uuid7, uuid7_after
 from config.gate import InvalidRecord

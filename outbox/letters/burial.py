@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Upsert
 from config.fields import in_ascii, storable, uuid7s_from
 from config.kafka import Mark, Record, RecordBatch, Replayed, Tally, topic_name

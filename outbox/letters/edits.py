@@ -16,7 +16,7 @@ from config.admin.humanize import TOKEN, indented, is_json
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.database.queries import batched, by_key
-from config.database.transactions import remedy_for
+from config.database.retry import remedy_for
 from config.flows import letters_of, mask_of
 from config.letters import Effect, Judgement, PayloadForm, Refusal
 from config.payload import digest

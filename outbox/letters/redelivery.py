@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import transaction
 
 from config.database.queries import batched
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Upsert, new, timestamp_text
 from config.flows import flows, letters_of
 from config.kafka import RecordBatch, Replayed

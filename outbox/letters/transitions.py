@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from config.database.transactions import Stale
+from config.database.retry import Stale
 from config.database.upsert import Rewrite
 from config.flows import letters_of
 from config.letters import Effect, Letters, Refusal

@@ -17,7 +17,7 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import F, Q
 
 from config.database.clock import database_now
-from config.database.transactions import Remedy, remedy_for, wait_for_rerun
+from config.database.retry import Remedy, remedy_for, wait_for_rerun
 from config.letters import Refusal
 from config.processes import worker
 from config.telemetry import metrics

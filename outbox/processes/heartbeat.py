@@ -14,7 +14,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, close_old
 
 from config.database.clock import compared_clocks
 from config.database.queries import delete_in_chunks
-from config.database.transactions import needs_migrate
+from config.database.retry import needs_migrate
 from config.processes.alive import Identity, Report
 from config.telemetry import metrics
 from config.telemetry.activity import activity

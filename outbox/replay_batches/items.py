@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from config.database.queries import delete_in_chunks
-from config.database.transactions import Stale
+from config.database.retry import Stale
 from config.database.upsert import Rewrite
 from config.letters import Effect
 from outbox.letters.field_changes import FieldChange

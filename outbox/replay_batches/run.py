@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, transaction
 
 from config.database.clock import database_now
-from config.database.transactions import remedy_for
+from config.database.retry import remedy_for
 from config.flows import order_in
 from config.letters import Effect
 from config.processes import worker

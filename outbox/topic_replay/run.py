@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.flows import flows
 from config.kafka.client import KafkaError
 from config.kafka.consumer.writer import Handler, Replayable, Writer

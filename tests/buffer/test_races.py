@@ -18,7 +18,7 @@ from buffer.ingest.handler import Ingest
 from buffer.verify import checks, payload_checks
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.kafka import RecordBatch as Records
 from config.kafka import Replayed
 from outbox.letters.levers import pull

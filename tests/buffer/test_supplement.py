@@ -9,7 +9,7 @@ from buffer.events.levers import withdraw
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.flusher import Flusher
 from config.admin.levers import Operator
-from config.database.transactions import Stale
+from config.database.retry import Stale
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge

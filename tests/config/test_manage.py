@@ -11,7 +11,7 @@ import pytest
 from django.core.management import get_commands
 from django.db import DatabaseError, connection, transaction
 
-from config.database.transactions import needs_migrate
+from config.database.retry import needs_migrate
 from tests.prepared import run_python
 from tests.tree import ROOT
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Histogram
 
-from config.database import transactions
-from config.database.transactions import Remedy, Stale, full_jitter, is_duplicate, remedy_for
+from config.database import retry
+from config.database.retry import Remedy, Stale, full_jitter, is_duplicate, remedy_for
 from config.fields import smallest_uuid7, uuid7
 from config.processes import worker
 from config.telemetry import metrics
@@ -111,7 +111,7 @@ def test_only_a_unique_violation_is_a_duplicate():
 @pytest.fixture
 def _no_database(monkeypatch):
     monkeypatch.setattr(worker, "close_old_connections", lambda: None)
-    monkeypatch.setattr(transactions.connection, "close", lambda: None)
+    monkeypatch.setattr(retry.connection, "close", lambda: None)
 
 
 @pytest.mark.usefixtures("_no_database")
@@ -175,7 +175,7 @@ class TestLoop:
             worker.until_it_stands(unit, "test", lambda failures, remedy: failures < 3)
 
     def test_once_gives_up_on_a_database_that_stays_away(self, monkeypatch):
-        monkeypatch.setattr(transactions, "full_jitter", lambda *_, **__: -0.2)
+        monkeypatch.setattr(retry, "full_jitter", lambda *_, **__: -0.2)
         calls = []
 
         def tick():

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connections
 
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 
 PATIENCE = 60
 

@@ -12,7 +12,7 @@ import pytest
 from django.db import DatabaseError, connection
 from django.db.utils import ConnectionHandler
 
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.environment.databases import database_from_url
 from tests.databases import run_with
 from tests.processes.conftest import assert_verified, database_url

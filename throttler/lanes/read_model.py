@@ -10,7 +10,7 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import Exists, F, OuterRef, Q
 
 from config.database.queries import batched, delete_in_chunks
-from config.database.transactions import is_duplicate
+from config.database.retry import is_duplicate
 from config.database.upsert import Upsert, new, timestamp_text
 from config.kafka.positions import LogEnd
 from config.payload import as_json

@@ -35,7 +35,8 @@ from throttler.lanes.read_model import (
     take_name,
     write_read_model,
 )
-from throttler.limits.output_rate import PARTS, Assigned, Divider, Division, OutputLimiter, OutputShare, ShareEntry
+from throttler.limits.output_rate import OutputLimiter
+from throttler.limits.shares import PARTS, Assigned, Divider, Division, OutputShare, ShareEntry
 from throttler.worker.owner import PartitionOwner, SteadyClock
 
 # -- The record by which owners divide the output rate -------------------------------------------------------

@@ -24,8 +24,9 @@ from throttler.engine.row_writer import GROUP, RowHandler, writers_of
 from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
 from throttler.lanes.restore_thread import RestoreThread
 from throttler.lanes.state import CHANGELOG
-from throttler.limits.output_rate import OutputLimiter, OutputShare
+from throttler.limits.output_rate import OutputLimiter
 from throttler.limits.rate import default_rates, output_rate
+from throttler.limits.shares import OutputShare
 from throttler.overflow import store_of_settings
 from throttler.worker.consumer_backend import (
     Notifications,

@@ -13,7 +13,7 @@ from django.db.backends.ddl_references import Statement
 from django.db.backends.mysql.schema import DatabaseSchemaEditor
 
 from config.database.queries import Params, Row
-from config.database.transactions import code_of
+from config.database.retry import code_of
 
 TABLE = "spillway_migration_under_way"
 # A table, a column, an index, a constraint is there, or is not there any more.

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection, transaction
 
 from config.database.clock import database_now
-from config.database.transactions import Remedy, remedy_for, wait_for_rerun
+from config.database.retry import Remedy, remedy_for, wait_for_rerun
 from config.kafka.positions import LogEnd, Passed, Positions, TopicPartition
 from config.kafka.records import Record, RecordBatch
 from config.telemetry import metrics, tracing

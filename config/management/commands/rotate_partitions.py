@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
+from config.database.retry import needs_migrate
 from config.database.tables import require_tables
-from config.database.transactions import needs_migrate
 from config.processes.beat import rotate_and_sweep
 from config.processes.commands import VisibleCommand
 

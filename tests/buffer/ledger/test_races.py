@@ -64,7 +64,7 @@ def pieces(found: list, size: int = 25) -> list[list]:
 
 def work(found: list) -> None:
     """One worker: a handler of its own, batch after batch, each again until it stands."""
-    from config.database.transactions import Remedy, remedy_for
+    from config.database.retry import Remedy, remedy_for
 
     handler = Track()
     for piece in pieces(found):

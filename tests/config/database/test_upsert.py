@@ -10,7 +10,7 @@ from config.database.clock import database_now
 from config.database.dialects import vendors
 from config.database.dialects.base import Column
 from config.database.dialects.vendors import dialect_for, known_dialect
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Packed, Rewrite, columns_of
 from outbox.bookkeeping.counters import ADD
 from outbox.bookkeeping.models import FlowCounter, Watermark

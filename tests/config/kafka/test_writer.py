@@ -5,7 +5,7 @@ import time
 import pytest
 from django.db import DataError, OperationalError, connection, transaction
 
-from config.database import transactions
+from config.database import retry
 from config.kafka.consumer.writer import Handler, LogEndSeen, Writer, Writers
 from config.kafka.positions import Passed
 from config.kafka.records import RecordBatch, Replayed
@@ -69,7 +69,7 @@ def handler():
 
 @pytest.fixture
 def writer(handler, monkeypatch):
-    monkeypatch.setattr(transactions, "full_jitter", lambda *_, **__: 0.0)
+    monkeypatch.setattr(retry, "full_jitter", lambda *_, **__: 0.0)
     found = Writer(handler, Watermarks(), "g")
     yield found
     found.close()
@@ -189,7 +189,7 @@ class Refusing(Watermarks):
 
 @pytest.mark.parametrize(("poison", "counted"), [(set(), {"stored": 2}), ({1}, {"parked": 1})])
 def test_a_batch_whose_position_cannot_be_stored_is_not_stored_either(poison, counted, monkeypatch):
-    monkeypatch.setattr(transactions, "full_jitter", lambda *_, **__: 0.0)
+    monkeypatch.setattr(retry, "full_jitter", lambda *_, **__: 0.0)
     handler = Counting()
     handler.poison = poison
     writer = Writer(handler, Refusing(), "g")

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
-from config.database.transactions import Remedy, is_duplicate, remedy_for
+from config.database.retry import Remedy, is_duplicate, remedy_for
 from config.fields import smallest_uuid7, uuid7
 from config.partitions import ensure_partitions, plan_for, rotate, runway_days
 from config.partitions.rotation import driver_for

@@ -12,7 +12,7 @@ from django.template import TemplateDoesNotExist
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.database.transactions import Remedy, Stale, remedy_for
+from config.database.retry import Remedy, Stale, remedy_for
 from notifications.flow import checks
 from notifications.mail import content
 from notifications.orders import changes

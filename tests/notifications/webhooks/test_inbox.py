@@ -9,7 +9,7 @@ from django.db import OperationalError, ProgrammingError
 from django.test import Client
 
 from config.database.clock import database_now
-from config.database.transactions import Remedy
+from config.database.retry import Remedy
 from config.telemetry import metrics
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.webhooks import views

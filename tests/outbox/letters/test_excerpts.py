@@ -8,7 +8,7 @@ from django.db import OperationalError, connection, transaction
 from config import checks
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from config.kafka import Replayed
 from config.kafka.records import headers_from_rows
 from config.payload import END_BYTES, WHOLE_BYTES

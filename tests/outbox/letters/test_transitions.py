@@ -6,7 +6,7 @@ import pytest
 from django.db import transaction
 
 from config.database.clock import database_now
-from config.database.transactions import Stale
+from config.database.retry import Stale
 from config.kafka import Replayed
 from outbox.letters import transitions
 from outbox.letters.burial import Letter, bury

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from config.database.clock import database_now
-from config.database.transactions import Stale
+from config.database.retry import Stale
 from outbox.replay_batches import lifecycle, requests, run
 from outbox.replay_batches.items import ItemOutcome, write
 from outbox.replay_batches.models import LEASE, ReplayBatch, ReplayItem

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-from throttler.limits.output_rate import PARTS, Division, OutputLimiter, OutputShare
+from throttler.limits.output_rate import OutputLimiter
 from throttler.limits.rate import RateWindow
+from throttler.limits.shares import PARTS, Division, OutputShare
 from throttler.messages import moment_of
 from throttler.worker.database_sync import Sharing
 from throttler.worker.owner import SteadyClock

@@ -5,8 +5,9 @@ from collections import deque
 
 import pytest
 
-from throttler.limits.output_rate import PARTS, SAVED_US, LastSecond, OutputLimiter
+from throttler.limits.output_rate import SAVED_US, LastSecond, OutputLimiter
 from throttler.limits.rate import RateWindow, parse_rates
+from throttler.limits.shares import PARTS
 
 SECOND, STEP = 1_000_000, 2_000
 LIMIT = 1000  # messages a second

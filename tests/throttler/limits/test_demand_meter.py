@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throttler.limits.output_rate import LOOKED_AT, PARTS, DemandMeter, at_level, demand_of, fair_share, level
+from throttler.limits.shares import LOOKED_AT, PARTS, DemandMeter, at_level, demand_of, fair_share, level
 
 BUCKETS = st.lists(st.tuples(st.integers(0, 10**7), st.integers(1, 50)), max_size=20)
 CLAIMS = st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(1, 6), BUCKETS.map(demand_of)), min_size=1)

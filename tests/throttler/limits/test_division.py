@@ -2,7 +2,7 @@
 
 import pytest
 
-from throttler.limits.output_rate import FRESH_US, PARTS, SPENT_US, Divider, Division, ShareEntry
+from throttler.limits.shares import FRESH_US, PARTS, SPENT_US, Divider, Division, ShareEntry
 
 SECOND = 1_000_000
 BUSY = ((10**9, 1),)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.throttler.limits.group import SECOND, World
-from throttler.limits.output_rate import PARTS
+from throttler.limits.shares import PARTS
 
 
 @pytest.mark.parametrize("block", range(3))

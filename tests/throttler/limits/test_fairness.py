@@ -2,9 +2,10 @@
 
 import pytest
 
-from throttler.limits.output_rate import PARTS, OutputLimiter, fair_share
+from throttler.limits.output_rate import OutputLimiter
 from throttler.limits.rate import RateWindow
 from throttler.limits.scheduler import Scheduler
+from throttler.limits.shares import PARTS, fair_share
 
 SECOND, TURN = 1_000_000, 25_000
 LIMIT, FAST, SLOW = 1000, 100, 1  # messages a second

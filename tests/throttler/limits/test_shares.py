@@ -4,17 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throttler.limits.output_rate import (
-    FRESH_US,
-    HOLDS_US,
-    PARTS,
-    SAVED_US,
-    SURE_US,
-    Assigned,
-    OutputLimiter,
-    OutputShare,
-)
+from throttler.limits.output_rate import SAVED_US, OutputLimiter
 from throttler.limits.rate import RateWindow
+from throttler.limits.shares import FRESH_US, HOLDS_US, PARTS, SURE_US, Assigned, OutputShare
 
 SECOND = 1_000_000
 SURE = 5 * SECOND

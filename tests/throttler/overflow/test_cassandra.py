@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 from django.db import DataError, OperationalError, ProgrammingError
 
-from config.database.transactions import Remedy, remedy_for
+from config.database.retry import Remedy, remedy_for
 from tests.throttler.overflow.conftest import DAY, TODAY, lane, offsets, row
 
 

@@ -9,8 +9,9 @@ from tests.throttler.worker.bench import Bench
 from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.admission import Decoded, decode
 from throttler.engine.partition import OwnedPartition
-from throttler.limits.output_rate import PARTS, SAVED_US, OutputLimiter
+from throttler.limits.output_rate import SAVED_US, OutputLimiter
 from throttler.limits.rate import RateWindow, parse_rates
+from throttler.limits.shares import PARTS
 from throttler.worker.round import OwnerRound, RoundContext
 
 NOW, LATE = 1_790_000_000_000_000, 300_000

@@ -5,8 +5,9 @@ import threading
 import pytest
 from django.db import OperationalError, connection
 
-from throttler.limits.output_rate import PARTS, SPENT_US, Divider, Division, OutputLimiter, OutputShare, ShareEntry
+from throttler.limits.output_rate import OutputLimiter
 from throttler.limits.rate import RateWindow
+from throttler.limits.shares import PARTS, SPENT_US, Divider, Division, OutputShare, ShareEntry
 from throttler.models import OutputDivision
 from throttler.worker import database_sync
 from throttler.worker.database_sync import Sharing
