@@ -121,14 +121,14 @@ class Aggregator(TopicFlow[BufferNumbers]):
         return {**orders, **{topic_name(stream.output): _batch_in for stream in streams().values()}}
 
     def letters(self) -> Sequence[Letters]:
-        return [StreamLetters(stream) for stream in streams().values()]
+        return [kind(stream) for stream in streams().values() for kind in KINDS]
 
     def replays(self) -> Mapping[str, Callable[[], Ingest]]:
         return {stream.topic: partial(Ingest, stream) for stream in streams().values()}
 
 
-class StreamLetters(Letters[DeadLetter]):
-    """The dead letters of one stream: orders that were never stored, or came late, and batches that were refused."""
+class OrderLetters(Letters[DeadLetter]):
+    """Orders of one stream that were never stored."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream.name)
@@ -136,30 +136,20 @@ class StreamLetters(Letters[DeadLetter]):
         self.readable, self.locked = stream.readable, stream.locked
         self.patience = max(Letters.patience, 2 * stream.cap)
 
-    def order_in(self, key: str, step: str, topic: str) -> str:
-        return "" if step == flush.PUBLISH else key  # of a refused batch its own lines name the orders
+    def order_in(self, key: str, topic: str) -> str:
+        return key
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        late, refused, others = _by_step(letters)
-        return {**supplement.foresee(self.stream, late), **flush.judge(refused), **orders.judge(self.stream, others)}
+        return orders.judge(self.stream, letters)
 
     def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        late, refused, others = _by_step(letters)
-        # Orders, then buckets, then counters: the order in which an ingester locks them.
-        effects = {**orders.take_back(self.stream, others, now), **flush.take_back(refused)}
-        return {**effects, **supplement.send_late(self.stream, late, now)}
+        return orders.take_back(self.stream, letters, now)
 
     def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        late, refused, others = _by_step(letters)
-        return {**orders.effect(self.stream, [*late, *others]), **flush.effect(refused)}
-
-    def awaited(self, step: str = "") -> bool:
-        return step == flush.PUBLISH
+        return orders.effect(self.stream, letters)
 
     def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        stores = any(letter.step not in (flush.PUBLISH, *supplement.STEPS) for letter in letters)
-        full = stores and Ingest(self.stream).pressure()
-        return f"{self.source} is full and takes no more for now" if full else ""
+        return f"{self.source} is full and takes no more for now" if Ingest(self.stream).pressure() else ""
 
     def blocked_reason(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         return ""  # what is stored has found room
@@ -167,16 +157,8 @@ class StreamLetters(Letters[DeadLetter]):
     def required_workers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
         return {"flush_buffer": [self.source]}
 
-    def discard(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        _late, refused, _others = _by_step(letters)
-        return flush.discard(refused, now)
-
-    def restore(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        _late, refused, _others = _by_step(letters)
-        return flush.restore(refused, now)
-
     def why_not_edited(self, letter: DeadLetter) -> str:
-        return "It is a refused batch: its bytes are promised." if letter.step == flush.PUBLISH else ""
+        return ""
 
     def identity(self, letter: DeadLetter) -> str:
         return orders.identity(self.stream, letter)
@@ -185,11 +167,56 @@ class StreamLetters(Letters[DeadLetter]):
         return orders.faults(self.stream, letter)
 
 
-def _by_step(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter], list[DeadLetter]]:
-    """Versions of stored orders, which came late or could not be cut; refused batches; all others: never stored."""
-    late = [letter for letter in letters if letter.step in supplement.STEPS]
-    refused = [letter for letter in letters if letter.step == flush.PUBLISH]
-    return late, refused, [letter for letter in letters if letter.step not in (*supplement.STEPS, flush.PUBLISH)]
+class RefusedBatchLetters(OrderLetters):
+    """Batches of one stream that the broker refused."""
+
+    steps = (flush.PUBLISH,)
+
+    def order_in(self, key: str, topic: str) -> str:
+        return ""  # its own lines name the orders
+
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
+        return flush.judge(letters)
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return flush.take_back(letters)
+
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return flush.effect(letters)
+
+    def awaited(self) -> bool:
+        return True
+
+    def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        return ""
+
+    def discard(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return flush.discard(letters, now)
+
+    def restore(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return flush.restore(letters, now)
+
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return "It is a refused batch: its bytes are promised."
+
+
+class LateLetters(OrderLetters):
+    """Versions of stored orders of one stream: they came late, or no batch could hold them."""
+
+    steps = supplement.STEPS
+
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
+        return supplement.foresee(self.stream, letters)
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return supplement.send_late(self.stream, letters, now)
+
+    def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        return ""
+
+
+# Orders, then buckets, then counters: the order in which an ingester locks them.
+KINDS = (OrderLetters, RefusedBatchLetters, LateLetters)
 
 
 def _order_in(stream: Stream, record: Record) -> Sequence[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -193,12 +193,12 @@ class Flow:
         return {}
 
     def letters(self) -> Sequence[Letters]:
-        """The dead letters that this flow can take back, by source."""
+        """The dead letters that this flow can take back, by source and steps; in the order in which they are locked."""
         return ()
 
     def sources(self) -> Sequence[str]:
         """The dead-letter sources of these."""
-        return [letters.source for letters in self.letters()]
+        return list(dict.fromkeys(letters.source for letters in self.letters()))
 
     def letters_about(self, key: str) -> Sequence[str]:
         """The business keys of the letters that somebody looks for who searches for this key; a few, by an index."""
@@ -299,13 +299,48 @@ def _events(paths: tuple[str, ...]) -> dict[str, str]:
     return {event_type: words for flow in _made(paths) for event_type, words in flow.events().items()}
 
 
-def letters_of(source: str) -> Letters:
-    """What the flow of a dead-letter source knows of its letters; raises Refusal when no flow has it."""
-    for flow in flows():
-        for letters in flow.letters():
-            if letters.source == source:
-                return letters
-    raise Refusal(f"no flow of FLOWS takes letters of {source!r}")
+def letters_of(source: str, step: str = "") -> Letters:
+    """What a flow knows of the letters of a source that failed in a step; raises Refusal when no flow has it."""
+    of_source = [letters for flow in flows() for letters in flow.letters() if letters.source == source]
+    for letters in of_source:
+        if step in letters.steps:
+            return letters
+    for letters in of_source:
+        if not letters.steps:
+            return letters
+    raise Refusal(no_flow_takes(source))
+
+
+def no_flow_takes(source: str) -> str:
+    return f"no flow of FLOWS takes letters of {source!r}"
+
+
+class Row(Protocol):
+    """A dead letter, of which only the layers above know the rest."""
+
+    source: str
+    step: str
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+def by_kind(rows: Sequence[AnyRow]) -> Iterator[tuple[Letters, list[AnyRow]]]:
+    """Dead letters with what their flow knows of them; those of no flow are left out.
+
+    In the order of FLOWS and of `Flow.letters`, for everybody: so they are locked in one order, too.
+    """
+    kinds = [letters for flow in flows() for letters in flow.letters()]
+    named = {(kind.source, step) for kind in kinds for step in kind.steps}
+    for kind in kinds:
+        mine = [
+            row
+            for row in rows
+            if row.source == kind.source
+            and (row.step in kind.steps if kind.steps else (row.source, row.step) not in named)
+        ]
+        if mine:
+            yield kind, mine
 
 
 def mask_of(source: str) -> tuple[Sequence[str], Sequence[str]]:

@@ -71,12 +71,13 @@ Letter = TypeVar("Letter")  # a row of its table, which only the layers above kn
 
 
 class Letters(Generic[Letter]):
-    """The dead letters of one source, as its flow knows them; the source is a stream or the flow itself.
+    """The dead letters of a source that failed in certain steps, as their flow knows them.
 
-    `letters` below are at most 500 of this source. A copy that somebody has edited is a letter with another payload:
+    The source is a stream or the flow itself. `letters` below are at most 500 of these. A copy that somebody has edited is a letter with another payload:
     `judge` and `take_back` get it like any other.
     """
 
+    steps: Collection[str] = ()  # those of these letters; empty: of all that no other object of the source names
     readable: Sequence[str] = ()  # paths in its JSON whose values whoever sees the page may read: `items[].sku`
     named: Sequence[str] = ()  # paths whose names may be read, and whose values only after a reveal
     locked: Sequence[
@@ -89,8 +90,8 @@ class Letters(Generic[Letter]):
     def __init__(self, source: str) -> None:
         self.source = source
 
-    def order_in(self, key: str, step: str, topic: str) -> str:
-        """The order that a letter of this business key and step is about, for the log; empty for what is none.
+    def order_in(self, key: str, topic: str) -> str:
+        """The order that a letter of this business key is about, for the log; empty for what is none.
 
         `topic` is empty where only an item of a replay batch is known.
         """
@@ -121,7 +122,7 @@ class Letters(Generic[Letter]):
         return ()
 
     # -- the pace of a replay -------------------------------------------------------------------------
-    def awaited(self, step: str = "") -> bool:
+    def awaited(self) -> bool:
         """Whether the effect comes later and goes through something that can be flooded: a replay keeps a window."""
         return False
 

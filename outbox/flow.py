@@ -90,73 +90,82 @@ class Outbox(Flow):
         return sweep_keys(now) + sweep_resends(now)
 
     def letters(self) -> Sequence[Letters]:
-        return [OutboxLetters(FLOW)]
+        return [MessageLetters(FLOW), HintLetters(FLOW)]
 
 
-class OutboxLetters(Letters[DeadLetter]):
-    """The dead letters of messages, and of records of the change capture."""
+class MessageLetters(Letters[DeadLetter]):
+    """The dead letters of messages."""
 
     readable = READABLE
     named = NAMED
     locked = LOCKED
     shares_queue = True
 
-    def order_in(self, key: str, step: str, topic: str) -> str:
+    def order_in(self, key: str, topic: str) -> str:
         return order_in(key)
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        hints, messages = _hints_and_messages(letters)
-        return {**change_capture.judge(hints), **message_letters.judge(messages)}
+        return message_letters.judge(letters)
 
     def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        hints, messages = _hints_and_messages(letters)
-        return {**message_letters.take_back(messages, now), **change_capture.take_back(hints, now)}
+        return message_letters.take_back(letters, now)
 
     def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        hints, messages = _hints_and_messages(letters)
-        return {**change_capture.effect(hints, now), **message_letters.effect(messages)}
+        return message_letters.effect(letters)
 
     def requeue_in_words(self, letters: Sequence[DeadLetter]) -> tuple[str, str]:
-        hints, messages = _hints_and_messages(letters)
-        if hints:
-            return "", ""
         promise = "Each message is sent again."
-        if message_letters.channels_of(messages) == {"email"}:
-            what = "The mail is" if len(messages) == 1 else "Each mail is"
+        if message_letters.channels_of(letters) == {"email"}:
+            what = "The mail is" if len(letters) == 1 else "Each mail is"
             promise = f"{what} sent again, to the same address and with the same text."
         rest = "It has all its tries again. What counts as sent already is not sent twice. If it fails again, a new letter says why."
         return promise, rest
 
-    def awaited(self, step: str = "") -> bool:
-        return step != "decode"  # a hint sends nothing that the poller would not send
+    def awaited(self) -> bool:
+        return True
 
     def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return ChannelState.objects.why_closed(message_letters.channels_of(_hints_and_messages(letters)[1]), now)
+        return ChannelState.objects.why_closed(message_letters.channels_of(letters), now)
 
     def required_workers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
-        return {"relay_outbox": message_letters.channels_of(_hints_and_messages(letters)[1])}
+        return {"relay_outbox": message_letters.channels_of(letters)}
 
     def queue_depth(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        messages = _hints_and_messages(letters)[1]
-        return message_letters.queue_depth([message_letters.message_of(letter) for letter in messages], now)
+        return message_letters.queue_depth([message_letters.message_of(letter) for letter in letters], now)
 
     def pace(self) -> float:
         rates = [handler.rate() for handler in handlers().values()]
         return min(filter(None, rates), default=0.0)
 
     def why_not_edited(self, letter: DeadLetter) -> str:
-        return "It is a hint of change capture: the poller takes its message in any case." if letter.topic else ""
+        return ""
 
     def faults(self, letter: DeadLetter) -> Sequence[str]:
         return message_letters.faults(letter)
 
     def form(self, letter: DeadLetter) -> PayloadForm | None:
-        return None if letter.topic else message_letters.form(letter)
+        return message_letters.form(letter)
 
 
-def _hints_and_messages(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:
-    """Letters of records of the change capture's topic, and letters of messages."""
-    return [letter for letter in letters if letter.topic], [letter for letter in letters if not letter.topic]
+class HintLetters(Letters[DeadLetter]):
+    """The dead letters of records of the change capture. A hint sends nothing that the poller would not send."""
+
+    steps = change_capture.STEPS
+    readable = READABLE
+    named = NAMED
+    locked = LOCKED
+
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
+        return change_capture.judge(letters)
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return change_capture.take_back(letters, now)
+
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
+        return change_capture.effect(letters, now)
+
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return "It is a hint of change capture: the poller takes its message in any case."
 
 
 # -- What doctor asks: do the workers work, and does anything leave by the channels --------------------------

@@ -153,7 +153,7 @@ class NotificationLetters(Letters[DeadLetter]):
     def why_not_edited(self, letter: DeadLetter) -> str:
         return "It stands for messages that are lost: there is nothing to edit." if letter.step == LOST else ""
 
-    def awaited(self, step: str = "") -> bool:
+    def awaited(self) -> bool:
         return True
 
     def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:

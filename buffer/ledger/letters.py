@@ -32,7 +32,7 @@ class MovementLetters(Letters[DeadLetter]):
     readable = READABLE
     locked = LOCKED
 
-    def order_in(self, key: str, step: str, topic: str) -> str:
+    def order_in(self, key: str, topic: str) -> str:
         source = sources().get(topic)
         return key if source and source.of_orders else ""
 

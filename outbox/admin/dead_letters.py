@@ -24,7 +24,7 @@ from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import POSITION, Keyset
 from config.admin.pages import LeverState, ReadOnlyAdmin, age_column
 from config.fields import is_uuid
-from config.flows import flows, letters_of, mask_of, source_in_words
+from config.flows import by_kind, flows, mask_of, source_in_words
 from config.kafka.records import shown_headers
 from config.telemetry.redaction import DOTS, masked_error
 from config.telemetry.tracing import trace_id_in
@@ -89,8 +89,8 @@ letter_lever = partial(
 
 def _requeue_in_words(rows: Sequence[DeadLetter]) -> tuple[str, str]:
     """What the flow does with these; nothing more where several flows would."""
-    sources = {row.source for row in rows}
-    return letters_of(sources.pop()).requeue_in_words(rows) if len(sources) == 1 else ("", "")
+    kinds = list(by_kind(rows))
+    return kinds[0][0].requeue_in_words(rows) if len(kinds) == 1 else ("", "")
 
 
 REQUEUE = letter_lever(

@@ -55,7 +55,7 @@ class PromiseLetters(Letters[DeadLetter]):
     shares_queue = True
     keyed = True
 
-    def order_in(self, key: str, step: str, topic: str) -> str:
+    def order_in(self, key: str, topic: str) -> str:
         return order_in(key)
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
@@ -110,7 +110,7 @@ class PromiseLetters(Letters[DeadLetter]):
             letter.business_key = aggregates.get(letter.carrier, letter.business_key)
         return message_letters.effect(carried)
 
-    def awaited(self, step: str = "") -> bool:
+    def awaited(self) -> bool:
         return True
 
     def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:

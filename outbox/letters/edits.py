@@ -75,7 +75,7 @@ def why_not(letter: DeadLetter) -> str:
     if len(letter.payload) > MOST:
         return TOO_LARGE
     try:
-        return _why_no_text(bytes(letter.payload)) or letters_of(letter.source).why_not_edited(letter)
+        return _why_no_text(bytes(letter.payload)) or letters_of(letter.source, letter.step).why_not_edited(letter)
     except Refusal as refusal:
         return f"{capfirst(str(refusal))}."
 
@@ -113,7 +113,7 @@ def copy_of(letter: DeadLetter, text: str) -> DeadLetter:
 def what_is_locked(letter: DeadLetter) -> Mapping[str, str | None]:
     """What of its payload a copy has to repeat, by path. Where its own gate finds a value wrong, that one is free."""
     text = text_of(letter)
-    letters = letters_of(letter.source)
+    letters = letters_of(letter.source, letter.step)
     wrong = {located(error, text).path for error in letters.faults(letter)}
     return locked_values(text, letters.locked, wrong)
 
@@ -138,7 +138,7 @@ def gate_faults(copy: DeadLetter, text: str) -> list[Fault]:
     What is wrong with one value is mended in a copy in memory, and the gate asked again, until it lets that through, or
     has something against it that no value mends.
     """
-    letters = letters_of(copy.source)
+    letters = letters_of(copy.source, copy.step)
     faults: list[Fault] = []
     mended = text
     while len(faults) < MOST_FAULTS:
@@ -154,7 +154,7 @@ def gate_faults(copy: DeadLetter, text: str) -> list[Fault]:
 
 def _mended(copy: DeadLetter, text: str, faults: Sequence[Fault]) -> str | None:
     """The text with another value where each of these is, as far as one helps; None where there is nothing to mend."""
-    letters = letters_of(copy.source)
+    letters = letters_of(copy.source, copy.step)
     if not is_json(text) or not faults:
         return None
     for fault in faults:
@@ -189,7 +189,7 @@ def examine(letter: DeadLetter, text: str, now: datetime) -> Examined:
 
 def _about_another(letter: DeadLetter, copy: DeadLetter) -> list[Fault]:
     """For a letter that its gate lets through: it failed later, and it is known what it is about."""
-    letters = letters_of(letter.source)
+    letters = letters_of(letter.source, letter.step)
     was, now = ("", "") if letters.faults(letter) else (letters.identity(letter), letters.identity(copy))
     return [Fault(ANOTHER.format(now, was))] if was != now else []
 
@@ -197,7 +197,7 @@ def _about_another(letter: DeadLetter, copy: DeadLetter) -> list[Fault]:
 # -- The fields of a payload that people edit without its JSON -----------------------------------------------
 def form_of(letter: DeadLetter) -> PayloadForm | None:
     """None for a payload that is only edited as a whole."""
-    return letters_of(letter.source).form(letter)
+    return letters_of(letter.source, letter.step).form(letter)
 
 
 def field_of(text: str, path: str) -> str:
@@ -370,7 +370,7 @@ def _changed(letter: DeadLetter, change: FieldChange, number: int) -> DeadLetter
         raise Refusal(TOO_LARGE)
     if locks := locked_faults(text, dict(what_is_locked(letter))):
         raise Refusal(f"“{locks[0].path}” is locked: it says what the message is about.")
-    if errors := letters_of(letter.source).faults(copy):
+    if errors := letters_of(letter.source, letter.step).faults(copy):
         raise Refusal(f"The gate refuses the copy: {masked_error(errors[0]).rstrip('.')}.")
     if repeated_faults(text):
         raise Refusal(SAYS_TWICE)

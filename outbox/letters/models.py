@@ -45,7 +45,7 @@ def fitting(sizes: Iterable[int], portions: int = 1) -> int:
 def order_of_letter(row: Any) -> str:
     """The order that a letter, or an item of a replay batch, is about, as its flow says; empty for another one."""
     try:
-        return letters_of(row.source).order_in(row.business_key, row.step, getattr(row, "topic", ""))
+        return letters_of(row.source, row.step).order_in(row.business_key, getattr(row, "topic", ""))
     except Refusal:  # of a flow that is not there any more
         return ""
 

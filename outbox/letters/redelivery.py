@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from itertools import groupby
 from typing import TypeVar
 from uuid import UUID
 
@@ -15,7 +14,7 @@ from django.db import transaction
 from config.database.queries import batched
 from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Upsert, new, timestamp_text
-from config.flows import flows, letters_of
+from config.flows import by_kind, flows, no_flow_takes
 from config.kafka import RecordBatch, Replayed
 from config.kafka.records import headers_from_rows
 from config.letters import Effect, Judgement, Letters, Refusal
@@ -238,20 +237,13 @@ def _asked(
     ask: Callable[[Letters, Sequence[DeadLetter]], Mapping[UUID, Answer]],
     refused: Callable[[str], Answer],
 ) -> dict[UUID, Answer]:
-    """Each letter's answer from the flow that its source belongs to."""
-    answers: dict[UUID, Answer] = {}
-    for source, group in groupby(sorted(letters, key=lambda letter: letter.source), key=lambda letter: letter.source):
-        mine = list(group)
-        answers |= {letter.pk: refused(NO_RECORD) for letter in mine if letter.step == STOPPED}
-        records = [letter for letter in mine if letter.step != STOPPED]
-        try:
-            theirs = letters_of(source)
-        except Refusal as refusal:
-            answers |= {letter.pk: refused(str(refusal)) for letter in records}
-            continue
-        for part in batched(records, CHUNK):
+    """Each letter's answer from the flow that takes it."""
+    records = [letter for letter in letters if letter.step != STOPPED]
+    answers = {letter.pk: refused(NO_RECORD) for letter in letters if letter.step == STOPPED}
+    for theirs, mine in by_kind(records):
+        for part in batched(mine, CHUNK):
             answers |= ask(theirs, part)
-    return answers
+    return {letter.pk: refused(no_flow_takes(letter.source)) for letter in records} | answers
 
 
 def _by_halves(

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from config.database.retry import Stale
 from config.database.upsert import Rewrite
-from config.flows import letters_of
-from config.letters import Effect, Letters, Refusal
+from config.flows import by_kind, no_flow_takes
+from config.letters import Effect, Letters
 from config.telemetry.logs import RowIds, log_committed
 from outbox.groups.counts import Shift, shift, summed
 from outbox.letters.models import DeadLetter, order_of_letter
@@ -148,12 +148,10 @@ def _close(
     mine = locked([letter.pk for letter in letters], old)
     chosen = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
     effects = {letter.pk: OUTCOMES[new] for letter in chosen}
-    for source in sorted({letter.source for letter in chosen}):
-        some = [letter for letter in chosen if letter.source == source]
-        try:
-            effects |= act(letters_of(source), some) if act else {}
-        except Refusal as refusal:
-            effects |= {letter.pk: Effect("refused", str(refusal)) for letter in some}
+    if act:
+        effects |= {letter.pk: Effect("refused", no_flow_takes(letter.source)) for letter in chosen}
+        for theirs, some in by_kind(chosen):
+            effects |= {**{letter.pk: OUTCOMES[new] for letter in some}, **act(theirs, some)}
     done = {
         pk: Move(new, note=effect.evidence, code=code) for pk, effect in effects.items() if effect.state != "refused"
     }

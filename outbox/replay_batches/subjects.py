@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db.models import Expression, F, QuerySet, Value
 
-from config.flows import letters_of
+from config.flows import by_kind, letters_of
 from config.letters import Effect, EffectState, Judgement, Letters, Refusal
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
@@ -122,51 +121,43 @@ class BatchOfLetters:
         if verb not in SENDING:
             return False
         try:
-            return letters_of(source).awaited(step)
+            return letters_of(source, step).awaited()
         except Refusal:
             return False
 
     def shares_queue(self, batch: ReplayBatch) -> bool:
         """Whether live traffic waits behind what this batch takes back."""
-        return batch.sends and any(waits and letters_of(source).shares_queue for source, _, waits in batch.kinds)
+        return batch.sends and any(
+            waits and letters_of(source, step).shares_queue for source, step, waits in batch.kinds
+        )
 
     def pace(self, kinds: Sequence[Sequence[Any]]) -> float:
         """Letters a second: the least of what their channels take, 50 where none says."""
-        return min(letters_of(source).pace() or pacing.DEFAULT_RATE for source in {source for source, *_ in kinds})
+        return min(letters_of(source, step).pace() or pacing.DEFAULT_RATE for source, step, *_ in kinds)
 
     def queue_depth(self, items: Sequence[ReplayItem], now: datetime) -> str:
         """What live traffic these, on their way, stand behind; empty where nobody says."""
-        source = items[0].source
-        letters = DeadLetter.objects.filter(pk__in=[item.letter for item in items if item.source == source])
-        try:
-            return letters_of(source).queue_depth(list(letters.defer("payload", "traceback", "headers")), now)
-        except Refusal:
-            return ""
+        return next(filter(None, (theirs.queue_depth(letters, now) for theirs, letters in _letters_of(items))), "")
 
     def backpressure(self, verb: str, items: Sequence[ReplayItem], now: datetime) -> str:
         """Why these have to wait now; empty when they can go."""
         if verb not in SENDING:
             return ""
-        return next(filter(None, (theirs.backpressure(letters, now) for theirs, letters in _by_source(items))), "")
+        return next(filter(None, (theirs.backpressure(letters, now) for theirs, letters in _letters_of(items))), "")
 
     def blocked_reason(self, items: Sequence[ReplayItem], now: datetime) -> str:
         """Why these, on their way, get no further, and what helps; empty where nobody says."""
         reasons = (
             theirs.blocked_reason(letters, now) or why_missing(theirs.required_workers(letters), now)
-            for theirs, letters in _by_source(items)
+            for theirs, letters in _letters_of(items)
         )
         return next(filter(None, reasons), "")
 
 
-def _by_source(items: Sequence[ReplayItem]) -> Iterator[tuple[Letters, list[DeadLetter]]]:
+def _letters_of(items: Sequence[ReplayItem]) -> Iterator[tuple[Letters, list[DeadLetter]]]:
     """The letters of items with what their flow knows of them; those of no flow are left out."""
     rows = DeadLetter.objects.filter(pk__in=[item.letter for item in items])
-    by_source: dict[str, list[DeadLetter]] = {}
-    for letter in rows.defer("payload", "traceback", "headers"):
-        by_source.setdefault(letter.source, []).append(letter)
-    for source, letters in by_source.items():
-        with suppress(Refusal):
-            yield letters_of(source), letters
+    return by_kind(list(rows.defer("payload", "traceback", "headers")))
 
 
 def who_took(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, str]:

@@ -25,7 +25,7 @@ from config.telemetry.redaction import masked_error
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState
 from outbox.delivery.candidates import lower_bound
-from outbox.letters.burial import Letter, bury
+from outbox.letters.burial import STOPPED, Letter, bury
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import failed_again, record_of, would_refuse
 from outbox.messages.models import FLOW, UNFINISHED, OutboxMessage
@@ -186,6 +186,8 @@ def _age_beyond(newest: datetime | None, now: datetime) -> float:
 
 # -- Letters of change capture -------------------------------------------------------------------------------
 # The hint is read again, and the state of the message that it names proves it.
+DECODE = "decode"
+STEPS = (DECODE, "store", STOPPED)  # in which a record fails
 NO_HINT = "the record names no new message: nothing is missing"
 READ = "read; the poller takes what it hints at"
 
@@ -203,7 +205,7 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
             hint = _read(letter)
         except InvalidRecord as refusal:
             place = (record_of(letter), letter.topic_id, letter.revision + 1)
-            failed.append(Letter(FLOW, "decode", refusal.reason, str(refusal), *place))
+            failed.append(Letter(FLOW, DECODE, refusal.reason, str(refusal), *place))
         except Refusal as refusal:
             effects[letter.pk] = Effect("refused", str(refusal))
         else:

@@ -102,7 +102,7 @@ class Listen(LetterHandler):
             try:
                 change = change_capture.read_change(record.value)
             except InvalidRecord as refusal:
-                letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
+                letters.append(self.letter(batch, record, change_capture.DECODE, refusal.reason, str(refusal)))
                 continue
             if isinstance(change, change_capture.Hint):
                 ids.setdefault(change.id, record.timestamp / 1000)

@@ -7,7 +7,7 @@ from django.db import DataError
 
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent, EventQuerySet
-from buffer.flow import StreamLetters
+from buffer.flow import OrderLetters
 from buffer.flush.flusher import Flusher
 from buffer.verify import checks
 from config.admin.levers import Operator
@@ -207,14 +207,14 @@ def test_what_the_database_still_refuses_hides_nothing_of_the_others(ingest, rec
     """It was a 500 in the admin, and in the terminal a traceback instead of what had been requeued before."""
     ingest(records(b"{one", b"{two"))
     first, second = DeadLetter.objects.order_by("id")
-    usual = StreamLetters.take_back
+    usual = OrderLetters.take_back
 
     def refuse_first(flow, letters, now):
         if first.pk in [letter.pk for letter in letters]:
             raise DataError("value out of range\nDETAIL: Failing row contains (ada@example.com)")
         return usual(flow, letters, now)
 
-    monkeypatch.setattr(StreamLetters, "take_back", refuse_first)
+    monkeypatch.setattr(OrderLetters, "take_back", refuse_first)
     result = pull("requeue", [first.pk, second.pk], ME, "try")
     assert [row.pk for row, _ in result.failed] == [second.pk]
     assert [(row.pk, why) for row, why in result.refused] == [

@@ -82,10 +82,10 @@ def test_the_timeline_has_the_tries_of_the_message(boss, letter, memory, go):
 
 def test_what_fails_again_at_once_is_not_called_a_success(boss, letter, monkeypatch):
     from config.letters import Effect
-    from outbox.flow import OutboxLetters
+    from outbox.flow import MessageLetters
 
     failing = {letter.pk: Effect("failed_again", "no such mailbox")}
-    monkeypatch.setattr(OutboxLetters, "take_back", lambda *_: failing)
+    monkeypatch.setattr(MessageLetters, "take_back", lambda *_: failing)
     assert "1 of 1 letter failed again." in pull(boss, "requeue", letter)
     assert DeadLetter.objects.get().status == "failed_again"
 

@@ -6,7 +6,7 @@ import pytest
 from django.db import DataError, IntegrityError, OperationalError
 
 from config.admin.levers import Operator
-from outbox.flow import OutboxLetters
+from outbox.flow import MessageLetters
 from outbox.letters.levers import LeverOutcome, pull
 from outbox.models import DeadLetter, FailureGroup, OperatorAction, OutboxMessage
 from tests.outbox.scripted import PERMANENT, promise
@@ -30,7 +30,7 @@ def fail(monkeypatch):
         def take_back(*_):
             raise error
 
-        monkeypatch.setattr(OutboxLetters, "take_back", take_back)
+        monkeypatch.setattr(MessageLetters, "take_back", take_back)
 
     return with_
 

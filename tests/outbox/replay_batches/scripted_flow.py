@@ -73,7 +73,7 @@ class Scripted(Letters):
     def effect(self, letters, now):
         return {one.pk: self.proven.get(one.business_key, Effect("waiting")) for one in letters}
 
-    def awaited(self, step=""):
+    def awaited(self):
         return self.source == "slow"
 
     def backpressure(self, letters, now):
