@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, time, timedelta
+from copy import copy
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
+from django import forms
 from django.contrib import admin
 from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
+from django.utils.safestring import mark_safe
+from django.utils.text import capfirst
 
 from config.admin import humanize
+from config.admin.forms import fault_of
 from config.admin.html import chip, clock_and_age
 from config.admin.levers import Lever, LeverResult, Operator, operator_of
 from config.admin.lists import Keyset
@@ -31,9 +35,6 @@ from outbox.notices.addresses import FILE, LONGEST_ADDRESS, look_at, seal, unsea
 from outbox.notices.incidents import quiet_until
 from outbox.notices.models import KINDS, MOST_OF_ONE, Notice, Subscription
 from outbox.processes.overview import Liveness, sightings
-
-if TYPE_CHECKING:
-    pass
 
 BETWEEN_TESTS = timedelta(seconds=30)
 LATELY = 30  # notices on the page of one subscription
@@ -103,98 +104,123 @@ REMOVE = subscription_lever(
 
 
 # -- The form ------------------------------------------------------------------------------------------------
-@dataclass
-class SubscriptionForm:
-    """What somebody typed, and what is wrong with it, by field. The address is never filled in."""
+COLUMNS = ("name", "kinds", "urgency", "digest_minutes", "quiet_from", "quiet_to", "zone", "wakes")
+OF_ADDRESS = ("address", "shown", "failures", "failing_since", "next_try_at", "error")
+NAMED = "A name of 1 to 100 characters: it stands in lists."
+FULL = f"You have {MOST_OF_ONE} already, and nobody can have more: change one of them."
+TAKEN = "There is one of this name already."
+ONE = dict.fromkeys(("required", "invalid_choice"), "Choose one.")
+BOTH = "Both ends as 22:00, or neither."
+NO_ZONE = "That is no time zone: UTC, Europe/Berlin, America/New_York, Asia/Ho_Chi_Minh…"
+WHERE = mark_safe(
+    "A webhook as the service gives it (<code>https://hooks.slack.com/services/…</code>), or an "
+    '<a href="https://github.com/caronc/apprise/wiki">address of apprise</a>: <code>slack://…</code>, '
+    "<code>workflows://…</code> (Teams), <code>pagerduty://…</code>, <code>mailto://…</code>, <code>jsons://host/path</code>."
+)
+FILES = mark_safe(" Or <code>file:NAME</code>, a file in NOTIFY_SECRETS_DIR.")
 
-    may_manage: bool
-    name: str = ""
-    team: bool = False
-    address: str = ""
-    kinds: Sequence[str] = tuple(KINDS)
-    urgency: str = Subscription.Urgency.SOON
-    digest: str = "0"
-    quiet_from: str = ""
-    quiet_to: str = ""
-    zone: str = "UTC"
-    wakes: bool = True
-    problems: dict[str, str] = field(default_factory=dict)
-    row: Subscription | None = None
 
-    @classmethod
-    def of_row(cls, row: Subscription, may_manage: bool) -> SubscriptionForm:
-        begin, end = (f"{at:%H:%M}" if at else "" for at in (row.quiet_from, row.quiet_to))
-        return cls(
-            may_manage, row.name, row.owner_id is None, "", row.kinds, row.urgency, str(row.digest_minutes), begin, end,
-            row.zone, row.wakes, row=row,
-        )  # fmt: skip
+class AddressInput(forms.PasswordInput):
+    """Seen while it is typed, and never filled in."""
 
-    def read(self, given: QueryDict) -> None:
-        """Take over what was posted."""
-        for name in ("name", "address", "urgency", "digest", "quiet_from", "quiet_to", "zone"):
-            setattr(self, name, str(given.get(name, "")).strip())
-        self.team = bool(given.get("team")) if self.may_manage else False
-        self.kinds = [kind for kind in given.getlist("kinds") if kind in KINDS]
-        self.wakes = bool(given.get("wakes"))
+    input_type = "text"
 
-    def values(self) -> dict[str, object] | None:
-        """The columns to write, or None and the problems. Looks at the address, which takes a second or two."""
-        if not 1 <= len(self.name) <= 100:
-            self.problems["name"] = "A name of 1 to 100 characters: it stands in lists."
-        elif Subscription.objects.filter(name=self.name).exclude(pk=self.row.pk if self.row else 0).exists():
-            self.problems["name"] = "There is one of this name already."
-        if not self.kinds:
-            self.problems["kinds"] = "Choose at least one."
-        if self.urgency not in Subscription.Urgency.values:
-            self.problems["urgency"] = "Choose one."
-        if self.digest not in {str(minutes) for minutes, _words in DIGESTS}:
-            self.problems["digest"] = "Choose one."
-        if self.zone not in available_timezones():
-            self.problems["zone"] = "That is no time zone: UTC, Europe/Berlin, America/New_York, Asia/Ho_Chi_Minh…"
-        quiet = self._quiet()
-        where = self._where()
-        if self.problems:
-            return None
-        return {
-            "name": self.name, "kinds": list(self.kinds), "urgency": self.urgency, "digest_minutes": int(self.digest),
-            "quiet_from": quiet[0], "quiet_to": quiet[1], "zone": self.zone, "wakes": self.wakes, **where,
-        }  # fmt: skip
 
-    def _quiet(self) -> tuple[time | None, time | None]:
-        if not self.quiet_from and not self.quiet_to:
-            return None, None
+class QuietField(forms.TimeField):
+    """An end of the quiet hours, to the minute."""
+
+    def __init__(self, **options: Any) -> None:
+        widget = forms.TimeInput({"type": "time", "class": "sw-short"}, format="%H:%M")
+        super().__init__(required=False, widget=widget, error_messages={"invalid": BOTH}, **options)
+
+
+class SubscriptionForm(forms.ModelForm):
+    """Who is told of what, where and when. `save` writes it."""
+
+    name = forms.CharField(
+        max_length=100, help_text="How it is called in lists: “On-call Slack”, “Anna’s phone”.",
+        error_messages={"required": NAMED, "max_length": NAMED, "unique": TAKEN},
+    )  # fmt: skip
+    team = forms.BooleanField(
+        required=False, label="A team’s, not only mine",
+        help_text="A team’s is seen by everybody who sees notifications. Your own ends with your account.",
+    )  # fmt: skip
+    address = forms.CharField(
+        max_length=LONGEST_ADDRESS, widget=AddressInput({"autocomplete": "off", "spellcheck": "false"}),
+        error_messages={"required": "Where should it go?", "max_length": "That is too long for an address."},
+    )  # fmt: skip
+    kinds = forms.MultipleChoiceField(
+        label="About", widget=forms.CheckboxSelectMultiple, initial=tuple(KINDS),
+        choices=[(kind, format_html('{} <span class="sw-quiet">{}</span>', *words)) for kind, words in KINDS.items()],
+        error_messages=dict.fromkeys(("required", "invalid_choice"), "Choose at least one."),
+    )  # fmt: skip
+    urgency = forms.ChoiceField(
+        label="Of these", initial=Subscription.Urgency.SOON, error_messages=ONE,
+        choices=[(value, capfirst(words)) for value, words in Subscription.Urgency.choices],
+    )  # fmt: skip
+    digest = forms.TypedChoiceField(
+        label="When", choices=DIGESTS, coerce=int, error_messages=ONE, help_text="What comes together is one message."
+    )
+    quiet_from = QuietField()
+    quiet_to = QuietField(help_text="What happens meanwhile is one message at their end. Empty: none.")
+    zone = forms.CharField(
+        label="Time zone", initial="UTC", widget=forms.TextInput({"class": "sw-short", "size": 24}),
+        error_messages={"required": NO_ZONE},
+        help_text="Of the quiet hours and of the times in a notice: UTC, Europe/Berlin, Asia/Ho_Chi_Minh.",
+    )  # fmt: skip
+    wakes = forms.BooleanField(
+        required=False, initial=True, label="What cannot wait is told at once, also in quiet hours"
+    )
+
+    class Meta:
+        model = Subscription
+        fields = ("name", "address", "kinds", "urgency", "quiet_from", "quiet_to", "zone", "wakes")
+
+    field_order = ("name", "team")
+
+    def __init__(self, *args: Any, may_manage: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.may_manage, row = may_manage, self.instance
+        self.fields["digest"].initial, self.fields["team"].initial = row.digest_minutes, may_manage
+        if row.pk or not may_manage:
+            del self.fields["team"]
+        address = self.fields["address"]
+        address.required = not row.pk
+        kept = (
+            f"Now {row.shown}. Leave it empty to keep it; the address itself is never shown again. " if row.pk else ""
+        )
+        address.help_text = format_html("{}{}{}", kept, WHERE, FILES if may_manage else "")
+
+    def clean_address(self) -> str:
+        """As it is stored. Looks at it, which takes a second or two."""
+        address: str = self.cleaned_data["address"]
+        if not address:
+            return self.instance.address
         try:
-            begin, end = (
-                time.fromisoformat(text).replace(second=0, microsecond=0) for text in (self.quiet_from, self.quiet_to)
-            )
-        except ValueError:
-            self.problems["quiet_from"] = "Both ends as 22:00, or neither."
-            return None, None
-        if begin == end:
-            self.problems["quiet_from"] = "The two ends are the same: leave both empty, or write a span."
-        return begin, end
-
-    def _where(self) -> dict[str, str]:
-        """The address as it is stored, and what of it is shown; nothing when it stays as it is."""
-        address = self.address
-        if not address and self.row:
-            return {}
-        try:
-            if not address:
-                raise Refusal("where should it go?")
-            if len(address) > LONGEST_ADDRESS or "\n" in address:
+            if "\n" in address:
                 raise Refusal("that is too long for an address")
             if address.startswith(FILE) and not self.may_manage:
                 raise Refusal("only who manages notifications may name a secret file")
             shown = look_at(unseal(address) if address.startswith(FILE) else address)
-            return {
-                "address": seal(address),
-                "shown": f"{shown}, from {address}"[:200] if address.startswith(FILE) else shown[:200],
-            }
         except Refusal as refusal:
-            text = str(refusal)
-            self.problems["address"] = f"{text[:1].upper()}{text[1:].rstrip('.')}."
-            return {}
+            raise fault_of(refusal) from None
+        self.instance.shown = (f"{shown}, from {address}" if address.startswith(FILE) else shown)[:200]
+        return seal(address)
+
+    def clean_zone(self) -> str:
+        zone: str = self.cleaned_data["zone"]
+        if zone not in available_timezones():
+            raise forms.ValidationError(NO_ZONE)
+        return zone
+
+    def clean(self) -> None:
+        begin, end = (self.cleaned_data.get(name) for name in ("quiet_from", "quiet_to"))
+        if not {"quiet_from", "quiet_to"} & self.errors.keys():
+            if (begin is None) != (end is None):
+                self.add_error("quiet_from", BOTH)
+            elif begin is not None and begin == end:
+                self.add_error("quiet_from", "The two ends are the same: leave both empty, or write a span.")
+        self.instance.digest_minutes = self.cleaned_data.get("digest", self.instance.digest_minutes)
 
 
 def quiet_hours(row: Subscription) -> str:
@@ -273,8 +299,7 @@ class SubscriptionAdmin(ReadOnlyAdmin[Subscription]):
     ) -> HttpResponse:
         if not self.has_add_permission(request):
             raise PermissionDenied
-        manages = request.user.has_perm("outbox.manage_subscription")
-        return self._ask(request, SubscriptionForm(manages, team=manages))
+        return self._ask(request, None)
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         if not self.has_view_permission(request):
@@ -284,23 +309,15 @@ class SubscriptionAdmin(ReadOnlyAdmin[Subscription]):
             raise Http404
         if not row.may_be_changed_by(request.user):
             raise PermissionDenied
-        return self._ask(request, SubscriptionForm.of_row(row, request.user.has_perm("outbox.manage_subscription")))
+        return self._ask(request, row)
 
-    def _ask(self, request: HttpRequest, form: SubscriptionForm) -> HttpResponse:
-        if request.method == "POST":
-            form.read(request.POST)
-            if (values := form.values()) and (row := save(form, values, request.user)):
-                return HttpResponseRedirect(reverse("admin:outbox_subscription_change", args=[row.pk]))
-        context = {
-            **self.admin_site.each_context(request),
-            "title": f"Change {form.row}" if form.row else "Tell somebody",
-            "opts": self.opts,
-            "form": form,
-            "row": form.row,
-            "kinds": [(kind, *words) for kind, words in KINDS.items()],
-            "urgencies": Subscription.Urgency.choices,
-            "digests": [(str(minutes), words) for minutes, words in DIGESTS],
-        }
+    def _ask(self, request: HttpRequest, row: Subscription | None) -> HttpResponse:
+        manages = request.user.has_perm("outbox.manage_subscription")
+        form = SubscriptionForm(request.POST or None, instance=copy(row), may_manage=manages)
+        if form.is_valid() and save(form, row, request.user):
+            return HttpResponseRedirect(reverse("admin:outbox_subscription_change", args=[form.instance.pk]))
+        title = f"Change {row}" if row else "Tell somebody"
+        context = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, "form": form, "row": row}
         return TemplateResponse(request, "admin/outbox/subscription/ask.html", context)
 
     def detail(self, request: HttpRequest, row: Subscription) -> dict[str, object]:
@@ -344,33 +361,26 @@ def _has_room(owner: int) -> bool:
     return Subscription.objects.filter(owner=owner).count() < MOST_OF_ONE
 
 
-def save(form: SubscriptionForm, values: dict[str, object], user: Any) -> Subscription | None:
-    """Write it and the action about it; None, and a problem, when somebody took its name meanwhile."""
-    now = database_now()
+def save(form: SubscriptionForm, was: Subscription | None, user: Any) -> bool:
+    """Write it and the action about it; False, and why in the form, when it cannot be one more or its name was taken meanwhile."""
+    row, new_address = form.instance, bool(form["address"].data)
     try:
         with transaction.atomic():
-            if form.row is None:
-                owner = None if form.team else user
-                if owner and not _has_room(owner.pk):
-                    form.problems["name"] = (
-                        f"You have {MOST_OF_ONE} already, and nobody can have more: change one of them."
-                    )
-                    return None
-                row = Subscription.objects.create(owner=owner, created_at=now, **values)
-                before, verb = None, "add_subscription"
-            else:
-                row, before, verb = form.row, state_of(form.row), "change_subscription"
-                # A new address may be tried at once.
-                fresh = (
-                    {"failures": 0, "failing_since": None, "next_try_at": None, "error": ""}
-                    if "address" in values
-                    else {}
-                )
-                Subscription.objects.filter(pk=row.pk).update(**values, **fresh)
-                row.refresh_from_db()
-            after = {**state_of(row), "address": "new" if "address" in values else "kept"}
+            if was is None:
+                row.owner, row.created_at = None if form.cleaned_data.get("team") else user, database_now()
+                if row.owner and not _has_room(user.pk):
+                    form.add_error("name", FULL)
+                    return False
+                row.save()
+            elif new_address:  # it may be tried at once
+                row.failures, row.failing_since, row.next_try_at, row.error = 0, None, None, ""
+                row.save(update_fields=[*COLUMNS, *OF_ADDRESS])
+            else:  # what is not in the form others may have changed meanwhile
+                row.save(update_fields=COLUMNS)
+            after = {**state_of(row), "address": "new" if new_address else "kept"}
+            verb, before = ("change_subscription", state_of(was)) if was else ("add_subscription", None)
             record(operator_of(user), verb, f"Notification {row}", reason="", before=before, after=after, **about(row))
     except IntegrityError:
-        form.problems["name"] = "There is one of this name already."
-        return None
-    return row
+        form.add_error("name", TAKEN)
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from outbox.admin import subscriptions
 from outbox.audit_log.models import OperatorAction
 from outbox.flow import Outbox
 from outbox.notices.addresses import seal, unseal
-from outbox.notices.models import MOST_OF_ONE, Notice, Subscription
+from outbox.notices.models import KINDS, MOST_OF_ONE, Notice, Subscription
 
 pytestmark = pytest.mark.django_db
 LIST = "admin:outbox_subscription_changelist"
@@ -73,6 +74,15 @@ def test_nobody_is_told_yet_and_the_page_says_what_for(anna):
     assert "Nobody is told yet" in html
     assert "Tell somebody" in html
     assert "No <code>notify_people</code> has reported lately" in html
+
+
+def test_the_form_begins_with_what_most_people_want(anna, boss):
+    html = get(anna, "admin:outbox_subscription_add").content.decode()
+    assert '<option value="soon" selected>' in html
+    assert '<option value="0" selected>' in html
+    assert html.count(' name="kinds" value=') == html.count(" checked>") - 1 == len(KINDS), "and what cannot wait wakes"
+    assert 'name="team"' not in html
+    assert 'name="team"' in get(boss, "admin:outbox_subscription_add").content.decode()
 
 
 def test_whoever_may_look_may_subscribe_themselves(anna, looked):
@@ -176,6 +186,25 @@ def test_an_address_that_is_left_empty_is_kept(anna, looked):
     assert (unseal(row.address), row.failures) == ("slack://a/b/c", 0)
     verbs = list(OperatorAction.objects.order_by("pk").values_list("verb", "after__address"))
     assert verbs == [("add_subscription", "new"), ("change_subscription", "kept"), ("change_subscription", "new")]
+
+
+def test_what_others_change_while_a_form_is_saved_stays(anna):
+    """The sender writes failures, somebody else may give another address; and one name is taken by whoever is first."""
+    add(anna)
+    row = Subscription.objects.get()
+    form = notifications.SubscriptionForm({**FORM, "address": "", "name": "Mine"}, instance=copy(row), may_manage=False)
+    assert form.is_valid()
+    Subscription.objects.update(address=seal("slack://a/b/c"), shown="Another", failures=4, error="HTTP 404")
+    assert notifications.save(form, row, anna)
+    row.refresh_from_db()
+    assert (row.name, row.shown, row.failures, row.error) == ("Mine", "Another", 4, "HTTP 404")
+    assert unseal(row.address) == "slack://a/b/c"
+    late = notifications.SubscriptionForm(FORM, may_manage=False)
+    assert late.is_valid()
+    add(anna)
+    assert not notifications.save(late, None, anna)
+    assert late.errors["name"] == ["There is one of this name already."]
+    assert OperatorAction.objects.count() == 3
 
 
 def test_a_test_is_asked_for_once_in_half_a_minute_and_its_result_stands_on_the_page(anna):

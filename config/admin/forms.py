@@ -1,0 +1,68 @@
+"""Fields of what pages ask for: each calls the rule that commands and the API call, and says a refusal as a sentence.
+
+`admin/parts/fields.html` draws the fields of a form, `admin/parts/faults.html` says above it what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.utils.text import capfirst
+
+from config.admin.levers import fault_of_reason
+from config.letters import Refusal
+
+LONGEST_REASON = 1000  # characters
+
+
+def fault_of(refusal: Refusal) -> forms.ValidationError:
+    """What a rule refused, as a sentence."""
+    return forms.ValidationError(f"{capfirst(str(refusal)).rstrip('.')}.")
+
+
+class CheckedField(forms.CharField):
+    """A text that `read` makes a value of; what it refuses, an empty text too, is the error."""
+
+    def __init__(self, read: Callable[[str], object], **options: Any) -> None:
+        super().__init__(**options)
+        self.read = read
+
+    def validate(self, value: str) -> None:
+        """`read` knows what may be empty."""
+
+    def clean(self, value: str) -> object:
+        text = super().clean(value)
+        try:
+            return self.read(text)
+        except Refusal as refusal:
+            raise fault_of(refusal) from None
+
+
+class WholeField(forms.IntegerField):
+    """A whole number, with or without commas."""
+
+    def __init__(self, *, label: str, **options: Any) -> None:
+        words = dict.fromkeys(("required", "invalid"), f"{label}: a whole number is needed.")
+        widget = forms.TextInput({"inputmode": "numeric", "class": "sw-short", "autocomplete": "off"})
+        super().__init__(label=label, error_messages=words, widget=widget, **options)
+
+    def to_python(self, value: Any) -> int | None:
+        return super().to_python(value.replace(",", "") if value else value)
+
+
+class ReasonField(forms.CharField):
+    """Why somebody does it, of `least` characters."""
+
+    def __init__(
+        self, least: int, help_text: str = "Kept with your name and the time in the operator actions."
+    ) -> None:
+        self.least = least
+        enough = f"At least {least} characters. " if least > 1 else ""
+        widget = forms.Textarea({"rows": 2})
+        super().__init__(max_length=LONGEST_REASON, widget=widget, required=bool(least), help_text=enough + help_text)
+
+    def validate(self, value: str) -> None:
+        if fault := fault_of_reason(value, self.least):
+            raise forms.ValidationError(fault)
