@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -18,8 +18,9 @@ from django.utils.html import format_html
 
 from config.admin import humanize, svg
 from config.admin.filters import ByNumber
+from config.admin.forms import CheckedField, ReasonField, fault_of
 from config.admin.html import chip, clock_and_age
-from config.admin.levers import Lever, Operator, fault_of_reason, operator_of
+from config.admin.levers import Lever, Operator, operator_of
 from config.admin.pages import ReadOnlyAdmin, age_column, number_column
 from config.database.clock import database_now
 from config.letters import Refusal
@@ -28,7 +29,6 @@ from outbox.topic_replay.models import TopicReplay
 from outbox.topic_replay.run import replayable
 
 # -- Levers, form, progress ----------------------------------------------------------------------------------
-Checked = TypeVar("Checked")
 FIELD_TIME = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -55,52 +55,43 @@ CANCEL = replay_lever(
 )  # fmt: skip
 
 
-@dataclass
-class Form:
-    """What somebody typed, and what is wrong with it, by field."""
+def _moment(text: str) -> datetime:
+    return requests.moment(text, timezone.get_current_timezone())[0]
 
-    topic: str = ""
-    since: str = ""
-    until: str = ""
-    slack: str = "1h"
-    reason: str = ""
-    problems: dict[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def empty(cls, given: Mapping[str, str], now: datetime) -> Form:
-        """The last hour on the viewer's clock, unless a link says otherwise."""
+class TopicReplayForm(forms.Form):
+    """Which topic, from when to when; of the last hour on the viewer's clock, unless a link says otherwise."""
+
+    topic = CheckedField(requests.contract_name)
+    since = CheckedField(_moment, widget=forms.TextInput({"type": "datetime-local", "step": 1}))
+    until = CheckedField(_moment, widget=forms.TextInput({"type": "datetime-local", "step": 1}))
+    slack = CheckedField(
+        requests.span, initial="1h", widget=forms.TextInput({"class": "sw-short", "size": 6}),
+        help_text="How far records may be out of order by time: 90s, 30m, 1h, 2d.",
+    )  # fmt: skip
+    reason = ReasonField(requests.LEAST_REASON, help_text="Kept with your name and the time.")
+
+    def __init__(self, data: Mapping[str, Any] | None, now: datetime, given: Mapping[str, str]) -> None:
         hour = timezone.localtime(now).replace(minute=0, second=0, microsecond=0)
-        since, until = f"{hour - timedelta(hours=1):{FIELD_TIME}}", f"{hour:{FIELD_TIME}}"
-        return cls(given.get("topic", ""), given.get("since") or since, given.get("until") or until)
+        frame = {"since": f"{hour - timedelta(hours=1):{FIELD_TIME}}", "until": f"{hour:{FIELD_TIME}}"}
+        super().__init__(data, initial=frame | {name: given[name] for name in ("topic", *frame) if given.get(name)})
+        self.fields["topic"].widget = forms.Select(choices=[(name, name) for name in sorted(replayable())])
+        zone = timezone.get_current_timezone_name()
+        self.fields["since"].label, self.fields["until"].label = f"From, {zone}", f"To, {zone}"
+        clock = f"{timezone.localtime(now):%Y-%m-%d %H:%M:%S} {zone}"
+        self.fields["until"].help_text = f"Not included. Times are those of the records, now it is {clock}."
 
-    @classmethod
-    def of(cls, given: Mapping[str, str]) -> Form:
-        topic, since, until, slack, reason = (
-            str(given.get(name, "")).strip() for name in ("topic", "since", "until", "slack", "reason")
-        )
-        return cls(topic, since, until, slack, reason)
+    def clean(self) -> None:
+        since, until = self.cleaned_data.get("since"), self.cleaned_data.get("until")
+        if since and until and since >= until:
+            self.add_error("until", "The end must be after the start.")
 
     def request(self, operator: Operator, *, dry_run: bool) -> TopicReplay | None:
-        """Ask for the replay, or note the problems and return None."""
-        moment = partial(requests.moment, zone=timezone.get_current_timezone())
-        since, until = self._checked("since", moment, self.since), self._checked("until", moment, self.until)
-        slack = self._checked("slack", requests.span, self.slack)
-        self._checked("topic", requests.contract_name, self.topic)
-        if fault := fault_of_reason(self.reason, requests.LEAST_REASON):
-            self.problems["reason"] = fault
-        if since and until and since[0] >= until[0]:
-            self.problems["until"] = "The end must be after the start."
-        if self.problems or not since or not until or slack is None:
-            return None
-        ask = partial(requests.request, self.topic, since[0], until[0], slack, operator, self.reason)
-        return self._checked("slack", lambda _: ask(dry_run=dry_run), self.slack)
-
-    def _checked(self, name: str, check: Callable[[str], Checked], text: str) -> Checked | None:
+        """Ask for the replay; None, and why in the form, when it is refused."""
         try:
-            return check(text)
+            return requests.request(**self.cleaned_data, operator=operator, dry_run=dry_run)
         except Refusal as refusal:
-            text = str(refusal)
-            self.problems[name] = f"{text[:1].upper()}{text[1:]}."
+            self.add_error("slack", fault_of(refusal))
             return None
 
 
@@ -183,16 +174,13 @@ class TopicReplayAdmin(ReadOnlyAdmin[TopicReplay]):
         """Ask for a replay: counted first, unless somebody wants it at once."""
         if not self.has_add_permission(request):
             raise PermissionDenied
-        form = Form.empty(request.GET.dict(), database_now())
-        if request.method == "POST":
-            form = Form.of(request.POST.dict())
+        form = TopicReplayForm(request.POST or None, database_now(), request.GET.dict())
+        if form.is_valid():
             replay = form.request(operator_of(request.user), dry_run="at_once" not in request.POST)
             if replay:
                 return HttpResponseRedirect(reverse("admin:outbox_topicreplay_change", args=[replay.pk]))
-        page = {**self.admin_site.each_context(request), "title": "Replay a topic", "opts": self.opts}
-        clock = {"now": database_now(), "zone": timezone.get_current_timezone_name()}
-        context = {**page, **clock, "form": form, "topics": sorted(replayable())}
-        return TemplateResponse(request, "admin/outbox/topicreplay/ask.html", context)
+        page = {**self.admin_site.each_context(request), "title": "Replay a topic", "opts": self.opts, "form": form}
+        return TemplateResponse(request, "admin/outbox/topicreplay/ask.html", page)
 
     def detail(self, request: HttpRequest, row: TopicReplay) -> dict[str, object]:
         now, parts = database_now(), parts_of(row)

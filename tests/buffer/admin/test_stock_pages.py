@@ -210,10 +210,21 @@ def test_a_running_replay_shows_how_far_it_is_and_can_be_cancelled(boss, replay)
 def test_what_cannot_be_replayed_is_said_at_its_field(boss):
     assert "no flow replays this topic" in ask(boss, topic="nobody")
     assert "The end must be after the start" in ask(boss, until="2026-02-12T10:00:00")
-    assert "no length of time" in ask(boss, slack="soon")
+    html = ask(boss, slack="soon")
+    assert "no length of time" in html
+    assert re.search(r'name="slack" value="soon"[^>]+aria-describedby="id_slack_helptext id_slack_error"', html)
+    assert html.count('id="id_slack_error"') == html.count('href="#id_slack"') == 1
+    assert "between 0 and 30 days" in ask(boss, slack="40d")
     assert "no ISO time" in ask(boss, since="yesterday")
     assert "At least 10 characters" in ask(boss, reason="bug")
     assert not TopicReplay.objects.exists()
+
+
+def test_a_link_fills_in_what_it_knows_of_a_replay(boss):
+    html = seen(boss, "/admin/outbox/topicreplay/add/?topic=transfer-requests&since=2026-02-12T10:00:00")
+    assert '<option value="transfer-requests" selected>' in html
+    assert 'name="since" value="2026-02-12T10:00:00"' in html
+    assert 'name="slack" value="1h"' in html
 
 
 def test_asking_for_a_replay_needs_its_right(replay):
