@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.db.models.options import Options
@@ -14,61 +15,23 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
 from config.admin import humanize
-from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of
+from config.admin.forms import CheckedField, ReasonField, WholeField
+from config.admin.levers import Lever, LeverResult, operator_of
 from config.admin.pages import LeverState
 from config.letters import Refusal
 from throttler.admin import customer_text
 from throttler.customers import changes
 from throttler.customers.models import Customer
 from throttler.customers.situation import Situation, has_row, ttl_of
-from throttler.limits.rate import BadRates, parse_rates, rates_text
+from throttler.limits.rate import LONGEST_TEXT, BadRates, parse_rates, rates_text
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractUser, AnonymousUser
 
-# -- The levers on a customer --------------------------------------------------------------------------------
+# -- What the levers ask -------------------------------------------------------------------------------------
 SECONDS = {"": 1, "s": 1, "min": 60, "h": 3600, "d": 86_400}
 LENGTH = re.compile(r"([0-9]{1,9}) ?(s|min|h|d|)", re.ASCII)
-NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-Given = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class CustomerLever:
-    """A lever, the verb of its operator action, what it asks beside a reason, and the change it makes of that."""
-
-    lever: Lever
-    verb: str
-    change: Callable[[Given], changes.Change]
-    why_not: Callable[[Situation], str] = lambda situation: ""
-    asks: str = ""  # "rate", "life" or "weight": which fields the form has
-    counts: bool = False  # the button says how many messages it is about
-
-
-def _lever(name: str, right: str, verb: str, icon: str, **words: Any) -> Lever:
-    return Lever(
-        name=name, verb=verb, icon=icon, right=right, nouns=("message", "messages"),
-        act=lambda keys, operator, reason: LeverResult(0, ["Open the customer's page."]),
-        ready=lambda rows: rows, why_not=lambda row: "", **words,
-    )  # fmt: skip
-
-
-def _rate(given: Given) -> changes.Change:
-    burst = given.get("burst", "").replace(",", "").strip()
-    if burst and not NUMBER.fullmatch(burst):
-        raise Refusal("burst: a whole number is needed, or nothing")
-    return changes.set_rate(given.get("rates", "").strip(), int(burst) if burst else None)
-
-
-def _life(given: Given) -> changes.Change:
-    return changes.set_ttl(seconds_of(given.get("life", "")))
-
-
-def _weight(given: Given) -> changes.Change:
-    weight = given.get("weight", "").strip()
-    if not NUMBER.fullmatch(weight):
-        raise Refusal("weight: a whole number is needed")
-    return changes.set_weight(int(weight))
+Given = Mapping[str, Any]  # by field, as it was read
 
 
 def seconds_of(text: str) -> int | None:
@@ -82,6 +45,93 @@ def seconds_of(text: str) -> int | None:
     return int(length[1]) * SECONDS[length[2]]
 
 
+def _short(seconds: int) -> str:
+    """As `seconds_of` reads it back."""
+    unit, name = next((size, name) for size, name in ((3600, "h"), (60, "min"), (1, "s")) if not seconds % size)
+    return f"{seconds // unit} {name}"
+
+
+def _sentence(refusal: Refusal) -> str:
+    """As it is, for it may begin with the id of a customer."""
+    text = str(refusal)
+    return text if text.endswith(".") else f"{text}."
+
+
+class LeverForm(forms.Form):
+    """Why somebody does it. Most levers ask for no more; the forms of the others have fields of their own."""
+
+    asks: str | None = None  # the field of which the change is made
+
+    def __init__(self, one: CustomerLever, row: Customer, request: HttpRequest) -> None:
+        super().__init__(request.POST if request.method == "POST" else None)
+        self.initial = {**self.now(row), **request.GET.dict()}
+        self.fields["reason"] = ReasonField(one.lever.least)
+        next(iter(self.fields.values())).widget.attrs["autofocus"] = True
+
+    def now(self, row: Customer) -> Given:
+        """What the fields say of this row; their help may, too."""
+        return {}
+
+
+class RateForm(LeverForm):
+    asks = "rates"
+    rates = forms.CharField(
+        label="Rate", max_length=LONGEST_TEXT, required=False,
+        widget=forms.TextInput({"required": True, "spellcheck": "false", "autocomplete": "off"}),
+    )  # fmt: skip
+    burst = WholeField(
+        label="Burst", required=False, help_text="Of the shortest window. Empty: one second’s worth, at least 1."
+    )
+
+    def now(self, row: Customer) -> Given:
+        windows = "Windows of s, min, hour or day, all of which hold: 20/s;10000/day."
+        self.fields["rates"].help_text = f"{windows} Now {row.rates}. 0/s is hold."
+        return {"rates": row.rates, "burst": row.burst}
+
+
+class LifeForm(LeverForm):
+    asks = "life"
+    life = CheckedField(
+        seconds_of, label="Messages live", max_length=20, required=False,
+        widget=forms.TextInput({"class": "sw-short", "autocomplete": "off"}),
+    )  # fmt: skip
+
+    def now(self, row: Customer) -> Given:
+        most, now = humanize.length(changes.longest_ttl()), humanize.length(ttl_of(row))
+        self.fields["life"].help_text = f"Such as 6 h, 90 min, or 2 d; at most {most}. Empty: the default. Now {now}."
+        return {"life": "" if row.ttl_seconds is None else _short(row.ttl_seconds)}
+
+
+class WeightForm(LeverForm):
+    asks = "weight"
+    weight = WholeField(label="Weight")
+
+    def now(self, row: Customer) -> Given:
+        self.fields["weight"].help_text = f"1 to {changes.MOST_WEIGHT}, beside the others’. Now {row.weight}."
+        return {"weight": row.weight}
+
+
+# -- The levers on a customer --------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class CustomerLever:
+    """A lever, the verb of its operator action, what it asks beside a reason, and the change it makes of that."""
+
+    lever: Lever
+    verb: str
+    change: Callable[[Given], changes.Change]
+    why_not: Callable[[Situation], str] = lambda situation: ""
+    form: type[LeverForm] = LeverForm
+    counts: bool = False  # the button says how many messages it is about
+
+
+def _lever(name: str, right: str, verb: str, icon: str, **words: Any) -> Lever:
+    return Lever(
+        name=name, verb=verb, icon=icon, right=right, nouns=("message", "messages"),
+        act=lambda keys, operator, reason: LeverResult(0, ["Open the customer's page."]),
+        ready=lambda rows: rows, why_not=lambda row: "", **words,
+    )  # fmt: skip
+
+
 def _nothing_waits(situation: Situation) -> str:
     return "" if situation.traffic.backlog else "Nothing waits."
 
@@ -91,21 +141,21 @@ RATE = CustomerLever(
         "rate", "rate_customer", "Change rate", "edit", past="Changed the rate of", keep="Leave it",
         promise="Every throttler has the new rate within 5 s.",
         detail="What waits leaves at it, in order. A smaller rate takes back no message that has left.",
-    ), "set_rate", _rate, asks="rate",
+    ), "set_rate", lambda given: changes.set_rate(given["rates"], given["burst"]), form=RateForm,
 )  # fmt: skip
 LIFE = CustomerLever(
     _lever(
         "life", "rate_customer", "Let messages live longer", "clock", past="Changed the lifetime of messages of", keep="Leave it",
         promise="Every throttler has the new lifetime within 5 s.",
         detail="It counts for what waits already, too. What is older than a shorter one expires at once. A message that names its own lifetime keeps it.",
-    ), "set_ttl", _life, asks="life",
+    ), "set_ttl", lambda given: changes.set_ttl(given["life"]), form=LifeForm,
 )  # fmt: skip
 WEIGHT = CustomerLever(
     _lever(
         "weight", "rate_customer", "Change weight", "edit", past="Changed the weight of", keep="Leave it",
         promise="Every throttler has the new weight within 5 s.",
         detail="It counts while customers wait for the rate of all: so many messages leave in one turn. Nobody goes over their own rate.",
-    ), "set_weight", _weight, asks="weight",
+    ), "set_weight", lambda given: changes.set_weight(given["weight"]), form=WeightForm,
 )  # fmt: skip
 HOLD = CustomerLever(
     _lever(
@@ -175,40 +225,39 @@ class CustomerLeverPage:
     ) -> None:
         self.request, self.one, self.situation, self.context, self.back = request, one, situation, context, back
         self.given = request.POST if request.method == "POST" else request.GET
+        self.form = one.form(one, situation.row, request)
 
     def answer(self, opts: Options) -> HttpResponse:
         """GET shows the form, POST carries it out. Without the right: 403, and the page names the right."""
         lever = self.one.lever
         if not lever.allowed(self.request.user, opts):
             return self.show(right=lever.right_in_words(opts), role=lever.role(opts), status=403)
-        if self.request.method != "POST":
+        if not self.form.is_valid() or not self._act():
             return self.show()
-        reason = self.given.get("reason", "").strip()
-        if problem := fault_of_reason(reason, lever.least):
-            return self.show(problem, at="reason")
-        try:
-            self._act(reason)
-        except Refusal as refusal:
-            return self.show(_sentence(str(refusal)), at=self.one.asks)
         messages.success(self.request, f"{lever.past} {self.situation.row.pk}. It takes effect within 5 s.")
         return HttpResponseRedirect(self.back)
 
-    def _act(self, reason: str) -> None:
-        row = self.situation.row
-        change = self.one.change(self.given)
-        if self.given.get("seen") != mark_of(row):
-            raise Refusal(CHANGED.format(row.pk))
-        seen = row if has_row(row) else None
-        changes.change(row.pk, self.one.verb, change, operator_of(self.request.user), reason, seen)
+    def _act(self) -> bool:
+        """Whether it was done; why not stands in the form."""
+        row, form, at = self.situation.row, self.form, self.form.asks
+        try:
+            change, at = self.one.change(form.cleaned_data), None
+            if self.given.get("seen") != mark_of(row):
+                raise Refusal(CHANGED.format(row.pk))
+            seen = row if has_row(row) else None
+            operator = operator_of(self.request.user)
+            changes.change(row.pk, self.one.verb, change, operator, form.cleaned_data["reason"], seen)
+        except Refusal as refusal:
+            form.add_error(at, _sentence(refusal))
+        return not form.errors
 
-    def show(self, problem: str = "", at: str = "", right: str = "", role: str = "", status: int = 200) -> HttpResponse:
-        """The page; `problem` stands at the field `at`."""
+    def show(self, right: str = "", role: str = "", status: int = 200) -> HttpResponse:
         one, situation = self.one, self.situation
         context = {
             **self.context,
             "title": f"{one.lever.verb}: {situation.row.pk}",
             "lever": one.lever,
-            "asks": one.asks,
+            "form": self.form,
             "label": label(one, situation),
             "row": situation.row,
             "new_row": not has_row(situation.row),
@@ -216,54 +265,21 @@ class CustomerLeverPage:
             "seen": self.given.get("seen") or mark_of(situation.row),
             "waiting": situation.traffic.backlog,
             "why_not": "" if right else one.why_not(situation),
-            "problem": problem,
-            "at": at,
             "right": right,
             "role": role,
-            "reason": self.given.get("reason", ""),
             "back": self.back,
             "now": situation.now,
-            **self._fields(),
+            "tried": self._tried() if one is RATE else None,
         }
         return TemplateResponse(self.request, "admin/throttler/customer/lever.html", context, status=status)
 
-    def _fields(self) -> dict[str, object]:
-        if self.one.asks == "rate":
-            return self._rate_fields()
-        if self.one.asks == "weight":
-            return {"weight": self.given.get("weight", self.situation.row.weight), "most": changes.MOST_WEIGHT}
-        return self._life_fields() if self.one.asks == "life" else {}
-
-    def _rate_fields(self) -> dict[str, object]:
-        row, rates = self.situation.row, self.given.get("rates", self.situation.row.rates)
-        burst = self.given.get("burst", "" if row.burst is None else row.burst)
-        tried = None
-        if rates != row.rates and self.situation.owned:
-            tried = self._tried(rates)
-        return {"rates": rates, "burst": burst, "tried": tried}
-
-    def _tried(self, text: str) -> customer_text.TriedRate | None:
+    def _tried(self) -> customer_text.TriedRate | None:
+        """What the rate in the form would do, where it is another one than now."""
+        text, situation = self.form["rates"].value(), self.situation
+        if text == situation.row.rates or not situation.owned:
+            return None
         try:
             rates = parse_rates(text)
         except BadRates:
             return None
-        return customer_text.tried_rate(self.situation.at(rates), rates_text(rates), self.situation.now)
-
-    def _life_fields(self) -> dict[str, object]:
-        row = self.situation.row
-        own = "" if row.ttl_seconds is None else _short(row.ttl_seconds)
-        return {
-            "life": self.given.get("life", own),
-            "life_now": humanize.length(ttl_of(row)),
-            "longest": humanize.length(changes.longest_ttl()),
-        }
-
-
-def _short(seconds: int) -> str:
-    """As `seconds_of` reads it back."""
-    unit, name = next((size, name) for size, name in ((3600, "h"), (60, "min"), (1, "s")) if not seconds % size)
-    return f"{seconds // unit} {name}"
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."
+        return customer_text.tried_rate(situation.at(rates), rates_text(rates), situation.now)

@@ -131,6 +131,16 @@ def test_what_cannot_be_is_said_and_what_was_typed_stays(boss, waiting, name, gi
     assert row().updated_at == waiting.row.updated_at
 
 
+def test_what_is_wrong_is_said_at_its_field_and_what_no_field_can_mend_above_all(boss, waiting):
+    html = pull(boss, "life", life="soon")
+    assert re.search(
+        r'name="life" value="soon"[^>]+aria-invalid="true" aria-describedby="id_life_helptext id_life_error"', html
+    )
+    assert '<a href="#id_life">&#x27;soon&#x27; is no length of time' in html
+    assert "aria-invalid" in pull(boss, "weight", weight="0")
+    assert "aria-invalid" not in pull(boss, "rate", rates="9/s", seen="none")
+
+
 def test_a_form_that_somebody_overtook_changes_nothing(boss, waiting):
     seen = mark(boss, "rate")
     changes.change("harbour-foods", "hold", changes.hold, Operator("J. Lind"), WHY)
