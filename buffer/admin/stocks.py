@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -18,8 +19,9 @@ from buffer.admin.movements import movements
 from buffer.ledger.models import Captured, InventoryItem, InventoryLocation, InventoryStock
 from buffer.ledger.stocktake import MadeAlready, take_stock
 from config.admin import humanize, svg
+from config.admin.forms import ReasonField, WholeField, fault_of
 from config.admin.html import chip
-from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of
+from config.admin.levers import Lever, LeverResult, operator_of
 from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column
 from config.letters import Refusal
@@ -35,6 +37,18 @@ STOCKTAKE = Lever(
     act=lambda keys, operator, reason: LeverResult(0, ["A stocktake needs a counted quantity: open the stock's page."]),
     ready=lambda rows: rows, why_not=lambda row: "", least=10,
 )  # fmt: skip
+
+
+SENT_BEFORE = "This form was sent before, with another count. Confirm again to record this one, too."
+
+
+class StocktakeForm(forms.Form):
+    """What was counted, what the page said then, and which correction it is: sent twice it counts once."""
+
+    seen = forms.IntegerField(widget=forms.HiddenInput)
+    adjustment = forms.CharField(widget=forms.HiddenInput, required=False)
+    counted = WholeField(label="Counted", help_text="What really lies there now.", attrs={"autofocus": True})
+    reason = ReasonField(STOCKTAKE.least)
 
 
 @admin.register(InventoryStock)
@@ -99,44 +113,33 @@ class StockAdmin(ReadOnlyAdmin):
         row = self.get_queryset(request).filter(pk=given.get("id", "")).first()
         if row is None or not self.has_view_permission(request, row):
             raise Http404
+        form = StocktakeForm(request.POST or None)
         if not STOCKTAKE.allowed(request.user, self.opts):
-            return self._ask(request, row, right=STOCKTAKE.right_in_words(self.opts), status=403)
-        return self._take(request, row) if request.method == "POST" else self._ask(request, row)
-
-    def _take(self, request: HttpRequest, row: InventoryStock) -> HttpResponse:
-        given, reason = request.POST, request.POST.get("reason", "").strip()
+            return self._ask(request, row, form, right=STOCKTAKE.right_in_words(self.opts), status=403)
+        if not form.is_valid():
+            return self._ask(request, row, form)
+        counted = form.cleaned_data
         try:
-            counted, seen = int(given.get("counted", "").replace(",", "")), int(given.get("seen", ""))
-        except ValueError:
-            return self._ask(request, row, problem="Counted: a whole number is needed.")
-        if problem := fault_of_reason(reason, STOCKTAKE.least):
-            return self._ask(request, row, problem=problem)
-        try:
-            done = take_stock(row.pk, counted, seen, given.get("adjustment", ""), operator_of(request.user), reason)
-        except MadeAlready:
-            text = "This form was sent before, with another count. Confirm again to record this one, too."
-            row.refresh_from_db()
-            return self._ask(request, row, problem=text, anew=True)
+            done = take_stock(
+                row.pk, counted["counted"], counted["seen"], counted["adjustment"], operator_of(request.user), counted["reason"]
+            )  # fmt: skip
         except Refusal as refusal:
-            return self._ask(request, row, problem=str(refusal))
+            made = isinstance(refusal, MadeAlready)
+            form.add_error(None, SENT_BEFORE if made else fault_of(refusal))
+            row.refresh_from_db()
+            return self._ask(request, row, form, anew=made)
         messages.success(request, f"Stock {row.pk} is {done.quantity:,} now; {done.delta:+,} was recorded.")
         return HttpResponseRedirect(reverse(PAGE, args=[quote(row.pk)]))
 
     def _ask(
-        self,
-        request: HttpRequest,
-        row: InventoryStock,
-        *,
-        problem: str = "",
-        right: str = "",
-        status: int = 200,
-        anew: bool = False,
-    ) -> HttpResponse:
+        self, request: HttpRequest, row: InventoryStock, form: StocktakeForm, *, right: str = "", status: int = 200, anew: bool = False
+    ) -> HttpResponse:  # fmt: skip
         page = {**self.admin_site.each_context(request), "title": f"Stocktake of {row.pk}", "opts": self.opts}
-        given = {name: request.POST.get(name, "") for name in ("counted", "reason", "adjustment")}
-        if anew or not given["adjustment"]:
-            given["adjustment"] = f"stocktake-{uuid.uuid4()}"
-        context = {**page, **given, "row": row, "problem": problem, "right": right, "role": STOCKTAKE.role(self.opts)}
+        sent = "" if anew else request.POST.get("adjustment", "")
+        context = {
+            **page, "row": row, "form": form, "adjustment": sent or f"stocktake-{uuid.uuid4()}",
+            "right": right, "role": STOCKTAKE.role(self.opts),
+        }  # fmt: skip
         return TemplateResponse(request, "admin/buffer/inventorystock/stocktake.html", context, status=status)
 
 

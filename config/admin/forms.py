@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django import forms
@@ -43,9 +43,9 @@ class CheckedField(forms.CharField):
 class WholeField(forms.IntegerField):
     """A whole number, with or without commas."""
 
-    def __init__(self, *, label: str, **options: Any) -> None:
+    def __init__(self, *, label: str, attrs: Mapping[str, object] | None = None, **options: Any) -> None:
         words = dict.fromkeys(("required", "invalid"), f"{label}: a whole number is needed.")
-        widget = forms.TextInput({"inputmode": "numeric", "class": "sw-short", "autocomplete": "off"})
+        widget = forms.TextInput({"inputmode": "numeric", "class": "sw-short", "autocomplete": "off", **(attrs or {})})
         super().__init__(label=label, error_messages=words, widget=widget, **options)
 
     def to_python(self, value: Any) -> int | None:

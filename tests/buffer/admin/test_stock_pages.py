@@ -165,7 +165,10 @@ def test_a_stocktake_that_is_sent_again_with_another_count_is_refused_and_can_be
 
 def test_a_stocktake_is_refused_with_the_reason_and_without_the_right(boss, stock):
     assert "At least 10 characters" in stocktake(boss, stock, reason="short")
-    assert "a whole number" in stocktake(boss, stock, counted="many")
+    html = stocktake(boss, stock, counted="many", reason="short")
+    assert '<a href="#id_counted">Counted: a whole number is needed.</a> <a href="#id_reason">At least 10' in html
+    assert re.search(r'name="counted" value="many"[^>]+aria-describedby="id_counted_helptext id_counted_error"', html)
+    assert "is outside 0" in stocktake(boss, stock, counted="-1")
     assert "It moved from 1 to" in stocktake(boss, stock, seen=1)
     assert not InventoryTracking.objects.filter(reference_type="ADJUSTMENT").exists()
     html = seen(client_with(*VIEWS), lever_of(InventoryStock, "stocktake", stock), 403)
