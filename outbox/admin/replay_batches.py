@@ -25,11 +25,9 @@ from config.letters import Refusal
 from outbox.admin import replay_batch_page as batch_page
 from outbox.admin.edit_form import RIGHTS as EDIT_RIGHTS
 from outbox.admin.groups.pages import TABS
+from outbox.admin.replay_batch_forms import ChangeForm
 from outbox.audit_log.reveal import Revealing
 from outbox.channels.handlers import handlers
-from outbox.letters.edits import typed
-from outbox.letters.field_changes import VERBS as CHANGES
-from outbox.letters.field_changes import change_of
 from outbox.letters.filters import VERBS, Filter
 from outbox.letters.transitions import CODES
 from outbox.messages.filters import MessageFilter
@@ -80,19 +78,6 @@ def _whole(given: QueryDict, name: str, words: str) -> int | None:
     if text and not (text.isdecimal() and len(text) < 19):
         raise Refusal(f"{text[:50]}: not the number of a {words}")
     return int(text) if text else None
-
-
-def posted_change(given: QueryDict) -> dict[str, str]:
-    """What the form of an edit sent, as `change_of` takes it; at first nothing but how values are usually meant."""
-    texts = {name: typed(given.get(name, "")) for name in ("old", "new")}
-    ticks = {name: given.get(name, "") for name in ("other_type", "add")}
-    return {
-        "verb": given.get("change", "set"),
-        "path": _text(given, "path"),
-        "as": given.get("as", "text"),
-        **texts,
-        **ticks,
-    }
 
 
 def _confirm(number: int, operator: Operator, given: Given) -> str:
@@ -263,16 +248,14 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
             raise Http404
         if not self.has_view_permission(request) or not may(request.user, verb):
             raise PermissionDenied(lacking(request.user, verb))
-        chosen, change, faults, problem = None, posted_change(given), dict[str, str](), ""
+        chosen, problem = None, ""
+        form = ChangeForm(given if request.method == "POST" else None, initial=given.dict()) if verb == "edit" else None
         try:
             chosen = posted_filter(verb, given)
             chosen.check()
-            if request.method == "POST":
-                made, faults = change_of(change) if verb == "edit" else (None, {})
-                if not faults:
-                    batch = requests.draft(verb, chosen, operator_of(request.user), change=made)
-                    return self._to(batch.pk)
-                problem = f"{humanize.plural(len(faults), 'thing is', 'things are')} wrong."
+            if request.method == "POST" and (form is None or form.is_valid()):
+                batch = requests.draft(verb, chosen, operator_of(request.user), change=form.made if form else None)
+                return self._to(batch.pk)
         except Refusal as refusal:
             chosen, problem = None, f"{capfirst(str(refusal))}."
         words = chosen.words() if chosen else ""
@@ -286,9 +269,9 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
             "many": "messages" if verb in OF_MESSAGES else "letters",
             "channels": sorted(handlers()) if verb in OF_MESSAGES and chosen and not chosen.ids else [],
         }
-        if verb == "edit" and isinstance(chosen, Filter):
-            context |= {"change": change, "faults": faults, "changes": CHANGES, **batch_page.newest_of(chosen)}
-        status = 400 if problem and request.method == "POST" else 200
+        if isinstance(chosen, Filter) and form:
+            context |= {"form": form, **batch_page.newest_of(chosen)}
+        status = 400 if request.method == "POST" else 200
         return TemplateResponse(request, "admin/outbox/replaybatch/ask.html", context, status=status)
 
     def action_view(self, request: HttpRequest, object_id: int, name: str) -> HttpResponse:

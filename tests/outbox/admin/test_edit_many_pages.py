@@ -107,10 +107,12 @@ def test_all_that_is_wrong_is_said_at_once_and_what_was_typed_is_kept(group, bos
     assert response.status_code == 400
     assert "3 things are wrong." in html
     assert "Character 9: “*” is all members; name one value." in html
-    assert html.count("this is no JSON") == 2
+    for name in ("old", "new"):
+        assert "this is no JSON" in re.search(rf'id="id_{name}_error">([^<]+)<', html)[1]
+        assert f'href="#id_{name}"' in html
     assert 'value="$.items[*].quantity"' in html
     assert "&lt;b&gt;</textarea>" in html
-    assert re.search(r'name="change" value="replace" checked', html)
+    assert re.search(r'name="change" value="replace"[^>]+ checked', html)
     assert f'name="group" value="{group.pk}"' in html
     assert not ReplayBatch.objects.exists()
 
