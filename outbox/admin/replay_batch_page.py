@@ -26,7 +26,7 @@ from outbox.letters.field_changes import FieldChange, paths_in
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import OutboxMessage
-from outbox.replay_batches import lifecycle, pacing, requests
+from outbox.replay_batches import lifecycle, pacing
 from outbox.replay_batches.models import OF_MESSAGES, ReplayBatch, ReplayItem
 from outbox.replay_batches.subjects import words_of
 
@@ -92,8 +92,7 @@ def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
         "restorable": batch.verb == "discard" and batch.state in ("done", "cancelled") and not batch.items_gone_at,
         "remaining": batch.eligible, "share": round(pacing.share_of_bad(batch.ring), 1), "judged": len(batch.ring),
         "gauge": gauge(pacing.share_of_bad(batch.ring), batch.stop_percent),
-        "left": left(batch), "typed_above": requests.TYPED_ABOVE, "size": batch.canary_size,
-        "hold": humanize.length(settings.REPLAY_HOLD_SECONDS),
+        "left": left(batch), "hold": humanize.length(settings.REPLAY_HOLD_SECONDS),
         "items_url": f"{reverse('admin:outbox_replayitem_changelist')}?batch__id__exact={batch.pk}&state=",
     }  # fmt: skip
 

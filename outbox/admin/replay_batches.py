@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.auth.models import AbstractUser, AnonymousUser
@@ -17,6 +17,7 @@ from django.utils.text import capfirst
 
 from config.admin import humanize
 from config.admin.filters import ByNumber, ByUuid, Segments
+from config.admin.forms import fault_of
 from config.admin.html import chip, in_words
 from config.admin.levers import ROLES, Operator, operator_of
 from config.admin.lists import Keyset
@@ -25,11 +26,10 @@ from config.letters import Refusal
 from outbox.admin import replay_batch_page as batch_page
 from outbox.admin.edit_form import RIGHTS as EDIT_RIGHTS
 from outbox.admin.groups.pages import TABS
-from outbox.admin.replay_batch_forms import ChangeForm
+from outbox.admin.replay_batch_forms import ChangeForm, ConfirmForm, rate_of
 from outbox.audit_log.reveal import Revealing
 from outbox.channels.handlers import handlers
 from outbox.letters.filters import VERBS, Filter
-from outbox.letters.transitions import CODES
 from outbox.messages.filters import MessageFilter
 from outbox.replay_batches import requests
 from outbox.replay_batches.models import OF_MESSAGES, ReplayBatch, ReplayItem
@@ -41,7 +41,6 @@ RIGHT = "bulk requeue"
 RIGHTS = {verb: {"outbox.bulk_replay": RIGHT, f"outbox.{verb}_deadletter": f"{verb} dead letters"} for verb in VERBS}
 RIGHTS["edit"] |= EDIT_RIGHTS
 RIGHTS["resend"] = {"outbox.bulk_replay": RIGHT, "outbox.resend_outboxmessage": "resend messages"}
-Number = TypeVar("Number", int, float)
 Given = Mapping[str, object]
 
 
@@ -80,16 +79,8 @@ def _whole(given: QueryDict, name: str, words: str) -> int | None:
     return int(text) if text else None
 
 
-def _confirm(number: int, operator: Operator, given: Given) -> str:
-    rate, canary = _number(given, "rate", float), _number(given, "canary", int)
-    typed, code = _text(given, "typed"), _text(given, "code")[:30]
-    batch = requests.confirm(number, operator, _text(given, "reason"), typed=typed, code=code, rate=rate, canary=canary)
-    one, many = batch.nouns
-    return f"{humanize.plural(batch.eligible, f'{one} waits', f'{many} wait')} for the end of the hold. Nothing has left yet."
-
-
 def _rate(number: int, operator: Operator, given: Given) -> str:
-    batch = requests.set_rate(number, operator, _number(given, "rate", float))
+    batch = requests.set_rate(number, operator, rate_of(_text(given, "rate")))
     return f"The rate is {batch.rate:g} {batch.nouns[1]} a second." if batch.rate else "The rate is unlimited."
 
 
@@ -106,17 +97,7 @@ def _text(given: Given, name: str) -> str:
     return str(given.get(name, "")).strip()
 
 
-def _number(given: Given, name: str, kind: Callable[[str], Number]) -> Number | None:
-    """None for an empty field. Raises Refusal."""
-    text = _text(given, name).replace(",", "")
-    try:
-        return kind(text) if text else None
-    except (ValueError, OverflowError):
-        raise Refusal(f"{name} {text[:50]!r} is no number") from None
-
-
 DEEDS: Mapping[str, Callable[[int, Operator, Given], str]] = {
-    "confirm": _confirm,
     "rate": _rate,
     "undo": _plain(requests.undo, "Undone. Nothing was touched, and the preview is kept."),
     "start": _plain(requests.start_now, "The hold is over."),
@@ -223,9 +204,7 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
             "right": RIGHT,
             "single": [*RIGHTS[row.verb].values()][1],
             "role": role_for(row.verb),
-            "problem": "",
-            "typed": {},
-            "codes": CODES,
+            "form": ConfirmForm(row) if row.state == "previewed" else None,
         }
 
     # -- Asking for one, and its levers ---------------------------------------------------------
@@ -277,25 +256,34 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
     def action_view(self, request: HttpRequest, object_id: int, name: str) -> HttpResponse:
         """Pull a lever of a batch; whoever was slower is told who was faster."""
         batch = ReplayBatch.objects.filter(pk=object_id).first() if object_id < 2**63 else None
-        if batch is None or name not in DEEDS:
+        if batch is None or name not in (*DEEDS, "confirm"):
             raise Http404
         if not self.has_view_permission(request, batch) or not may(request.user, batch.verb):
             raise PermissionDenied(lacking(request.user, batch.verb))
         if request.method != "POST":
             return self._to(object_id)
+        if name == "confirm":
+            return self._confirm(request, batch)
         try:
             messages.success(request, DEEDS[name](object_id, operator_of(request.user), request.POST))
         except Refusal as refusal:
-            why = f"{capfirst(str(refusal)).rstrip('.')}."
-            if name == "confirm" and ReplayBatch.objects.filter(pk=object_id, state="previewed").exists():
-                return self._again(request, object_id, why)
-            messages.warning(request, f"{why} Nothing was changed.")
+            messages.warning(request, f"{fault_of(refusal).message} Nothing was changed.")
         return self._to(object_id)
 
-    def _again(self, request: HttpRequest, number: int, problem: str) -> HttpResponse:
-        """The preview once more, with what was typed and what is wrong with it."""
-        response: Any = self.change_view(request, str(number))
-        response.context_data.update(problem=problem, typed=request.POST.dict())
+    def _confirm(self, request: HttpRequest, batch: ReplayBatch) -> HttpResponse:
+        """Start the hold, or show the preview once more, with what was typed and what is wrong with it."""
+        form = ConfirmForm(batch, request.POST)
+        try:
+            if form.is_valid() or batch.state != "previewed":
+                messages.success(request, form.confirm(operator_of(request.user)))
+                return self._to(batch.pk)
+        except Refusal as refusal:
+            form.add_error(None, fault_of(refusal))
+            if not ReplayBatch.objects.filter(pk=batch.pk, state="previewed").exists():
+                messages.warning(request, f"{fault_of(refusal).message} Nothing was changed.")
+                return self._to(batch.pk)
+        response: Any = self.change_view(request, str(batch.pk))
+        response.context_data.update(form=form)
         response.status_code = 400
         return response
 

@@ -94,6 +94,18 @@ def test_what_is_wrong_is_said_and_what_was_typed_is_kept(boss, given, problem):
     assert batch.state == "previewed"
 
 
+def test_each_fault_of_a_confirmation_stands_at_its_field_and_the_rest_is_kept(boss):
+    letters(3)
+    html = pull(boss, previewed(), "confirm", rate="fast", canary="9999", reason="").content.decode()
+    for name in ("rate", "canary", "reason"):
+        assert f'href="#id_{name}"' in html
+        assert re.search(rf'id="id_{name}"[^>]* aria-describedby="id_{name}_helptext id_{name}_error"|'
+                         rf'name="{name}"[^>]+aria-describedby="id_{name}_helptext id_{name}_error"', html)  # fmt: skip
+    html = pull(boss, previewed("discard"), "confirm", code="outdated", reason="short").content.decode()
+    assert '<option value="outdated" selected>' in html
+    assert 'name="canary"' not in html
+
+
 def test_more_than_a_thousand_are_typed(boss, monkeypatch):
     monkeypatch.setattr(requests, "TYPED_ABOVE", 2)
     letters(3)
