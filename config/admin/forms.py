@@ -11,7 +11,7 @@ from typing import Any
 from django import forms
 from django.utils.text import capfirst
 
-from config.admin.levers import fault_of_reason
+from config.admin.levers import Lever, fault_of_reason
 from config.letters import Refusal
 
 LONGEST_REASON = 1000  # characters
@@ -66,3 +66,27 @@ class ReasonField(forms.CharField):
     def validate(self, value: str) -> None:
         if fault := fault_of_reason(value, self.least):
             raise forms.ValidationError(fault)
+
+
+class LeverForm(forms.Form):
+    """Why somebody pulls a lever, and what the lever asks beside that."""
+
+    def __init__(self, lever: Lever, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(data)
+        if lever.choices:
+            options, none = lever.options, f"{lever.choices_label}: choose one."
+            self.fields["choice"] = forms.ChoiceField(
+                label=lever.choices_label, choices=options, required="" not in dict(options),
+                error_messages={"required": none, "invalid_choice": none},
+            )  # fmt: skip
+        if lever.text_label:
+            self.fields["text"] = forms.CharField(
+                label=lever.text_label, required=False, max_length=320, help_text=lever.text_help
+            )
+        self.fields["reason"] = ReasonField(lever.least)
+        next(iter(self.fields.values())).widget.attrs["autofocus"] = True
+
+    @property
+    def choice(self) -> str:
+        """What was chosen or written; valid forms only."""
+        return str(self.cleaned_data.get("text", self.cleaned_data.get("choice", "")))

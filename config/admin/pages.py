@@ -27,8 +27,9 @@ from django.utils.safestring import SafeString
 from config import replica
 from config.admin import export, humanize
 from config.admin.filters import EVERY, TIMES, ByTime, WithinTime
+from config.admin.forms import LeverForm
 from config.admin.html import moment, row_checkbox
-from config.admin.levers import Lever, LeverResult, fault_of_reason
+from config.admin.levers import Lever, LeverResult
 from config.admin.lists import AFTER, BEFORE, MOST_BEGUN, Keyset, beginning_with
 from config.database.clock import database_now
 
@@ -73,16 +74,10 @@ def pull(page: ReadOnlyAdmin, request: HttpRequest, lever: Lever) -> HttpRespons
         raise PermissionDenied
     given = request.POST if request.method == "POST" else request.GET
     confirmation = Confirmation(page, request, lever, page.rows(request, given.getlist("id")))
+    form = LeverForm(lever, request.POST if request.method == "POST" else None)
     if not lever.allowed(request.user, page.opts):
-        return confirmation.show(status=403)
-    if request.method != "POST":
-        return confirmation.show()
-    reason = given.get("reason", "").strip()
-    choice = given.get("text" if lever.text_label else "choice", "")
-    if lever.choices and choice not in dict(lever.options):
-        return confirmation.show(reason, f"{lever.choices_label}: choose one.")
-    problem = fault_of_reason(reason, lever.least)
-    return confirmation.show(reason, problem, choice=choice) if problem else confirmation.act(reason, choice)
+        return confirmation.show(form, status=403)
+    return confirmation.act(form) if form.is_valid() else confirmation.show(form)
 
 
 class Confirmation:
@@ -100,7 +95,7 @@ class Confirmation:
         filters = self.request.GET.get("_changelist_filters") or self.request.POST.get("_changelist_filters", "")
         return reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist") + (f"?{filters}" if filters else "")
 
-    def show(self, reason: str = "", problem: str = "", status: int = 200, choice: str = "") -> HttpResponse:
+    def show(self, form: LeverForm, status: int = 200) -> HttpResponse:
         lever, opts = self.lever, self.page.opts
         ready = {row.pk for row in lever.ready(self._rows([row.pk for row in self.rows]))}
         promise, detail = lever.promise_of([row for row in self.rows if row.pk in ready])
@@ -119,19 +114,17 @@ class Confirmation:
             "right": "" if status == 200 else lever.right_in_words(opts),
             "role": "" if status == 200 else lever.role(opts),
             "pinned_at": database_now(),
-            "reason": reason,
-            "problem": problem,
-            "choice": choice,
+            "form": form,
             "back": self.back,
             "filters": self.request.GET.get("_changelist_filters") or self.request.POST.get("_changelist_filters"),
         }
         return TemplateResponse(self.request, "admin/confirm.html", context, status=status)
 
-    def act(self, reason: str, choice: str = "") -> HttpResponse:
+    def act(self, form: LeverForm) -> HttpResponse:
         """Carry it out, report the result, and redirect, so that a reload does not repeat it."""
         keys = [row.pk for row in self.rows]
         ready = list(self.lever.ready(self._rows(keys)).values_list("pk", flat=True))
-        outcome = self.lever.pull(ready, self.request.user, reason, choice)
+        outcome = self.lever.pull(ready, self.request.user, form.cleaned_data["reason"], form.choice)
         done = outcome.changed == len(keys) > 0 and not outcome.failed
         level = messages.SUCCESS if done else messages.WARNING
         messages.add_message(self.request, level, self._result(outcome, keys))

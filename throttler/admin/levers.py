@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
 from config.admin import humanize
-from config.admin.forms import CheckedField, ReasonField, WholeField
+from config.admin.forms import CheckedField, LeverForm, WholeField
 from config.admin.levers import Lever, LeverResult, operator_of
 from config.admin.pages import LeverState
 from config.letters import Refusal
@@ -57,23 +57,21 @@ def _sentence(refusal: Refusal) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-class LeverForm(forms.Form):
-    """Why somebody does it. Most levers ask for no more; the forms of the others have fields of their own."""
+class CustomerForm(LeverForm):
+    """Most levers ask why, and no more; the forms of the others have fields of their own."""
 
     asks: str | None = None  # the field of which the change is made
 
     def __init__(self, one: CustomerLever, row: Customer, request: HttpRequest) -> None:
-        super().__init__(request.POST if request.method == "POST" else None)
+        super().__init__(one.lever, request.POST if request.method == "POST" else None)
         self.initial = {**self.now(row), **request.GET.dict()}
-        self.fields["reason"] = ReasonField(one.lever.least)
-        next(iter(self.fields.values())).widget.attrs["autofocus"] = True
 
     def now(self, row: Customer) -> Given:
         """What the fields say of this row; their help may, too."""
         return {}
 
 
-class RateForm(LeverForm):
+class RateForm(CustomerForm):
     asks = "rates"
     rates = forms.CharField(
         label="Rate", max_length=LONGEST_TEXT, required=False,
@@ -89,7 +87,7 @@ class RateForm(LeverForm):
         return {"rates": row.rates, "burst": row.burst}
 
 
-class LifeForm(LeverForm):
+class LifeForm(CustomerForm):
     asks = "life"
     life = CheckedField(
         seconds_of, label="Messages live", max_length=20, required=False,
@@ -102,7 +100,7 @@ class LifeForm(LeverForm):
         return {"life": "" if row.ttl_seconds is None else _short(row.ttl_seconds)}
 
 
-class WeightForm(LeverForm):
+class WeightForm(CustomerForm):
     asks = "weight"
     weight = WholeField(label="Weight")
 
@@ -120,7 +118,7 @@ class CustomerLever:
     verb: str
     change: Callable[[Given], changes.Change]
     why_not: Callable[[Situation], str] = lambda situation: ""
-    form: type[LeverForm] = LeverForm
+    form: type[CustomerForm] = CustomerForm
     counts: bool = False  # the button says how many messages it is about
 
 
