@@ -192,17 +192,17 @@ def test_what_others_change_while_a_form_is_saved_stays(anna):
     """The sender writes failures, somebody else may give another address; and one name is taken by whoever is first."""
     add(anna)
     row = Subscription.objects.get()
-    form = notifications.SubscriptionForm({**FORM, "address": "", "name": "Mine"}, instance=copy(row), may_manage=False)
+    form = subscriptions.SubscriptionForm({**FORM, "address": "", "name": "Mine"}, instance=copy(row), may_manage=False)
     assert form.is_valid()
     Subscription.objects.update(address=seal("slack://a/b/c"), shown="Another", failures=4, error="HTTP 404")
-    assert notifications.save(form, row, anna)
+    assert subscriptions.save(form, row, anna)
     row.refresh_from_db()
     assert (row.name, row.shown, row.failures, row.error) == ("Mine", "Another", 4, "HTTP 404")
     assert unseal(row.address) == "slack://a/b/c"
-    late = notifications.SubscriptionForm(FORM, may_manage=False)
+    late = subscriptions.SubscriptionForm(FORM, may_manage=False)
     assert late.is_valid()
     add(anna)
-    assert not notifications.save(late, None, anna)
+    assert not subscriptions.save(late, None, anna)
     assert late.errors["name"] == ["There is one of this name already."]
     assert OperatorAction.objects.count() == 3
 
