@@ -1,4 +1,4 @@
-"""Admin pages of notifications: who is told of what, where and when, and what was said lately."""
+"""Admin pages of subscriptions: who is told of what, where and when, and what was said lately."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class SubscriptionForm(forms.ModelForm):
     )  # fmt: skip
     team = forms.BooleanField(
         required=False, label="A team’s, not only mine",
-        help_text="A team’s is seen by everybody who sees notifications. Your own ends with your account.",
+        help_text="A team’s is seen by everybody who sees subscriptions. Your own ends with your account.",
     )  # fmt: skip
     address = forms.CharField(
         max_length=LONGEST_ADDRESS, widget=AddressInput({"autocomplete": "off", "spellcheck": "false"}),
@@ -200,7 +200,7 @@ class SubscriptionForm(forms.ModelForm):
             if "\n" in address:
                 raise Refusal("that is too long for an address")
             if address.startswith(FILE) and not self.may_manage:
-                raise Refusal("only who manages notifications may name a secret file")
+                raise Refusal("only who manages subscriptions may name a secret file")
             shown = look_at(unseal(address) if address.startswith(FILE) else address)
         except Refusal as refusal:
             raise fault_of(refusal) from None

@@ -289,4 +289,4 @@ def notices_diagnosis(now: datetime) -> Iterator[tuple[str, bool, str]]:
         if number
         else "nobody has subscribed to anything"
     )
-    yield "notifications", not trouble, "; ".join(trouble) or readers
+    yield "notices", not trouble, "; ".join(trouble) or readers

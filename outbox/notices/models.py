@@ -100,9 +100,7 @@ class Subscription(Claimable):
     objects = SubscriptionQuerySet.as_manager()
 
     class Meta:
-        verbose_name = "subscription"
-        verbose_name_plural = "notifications"
-        permissions = [("manage_subscription", "Can manage notifications of teams and of others")]
+        permissions = [("manage_subscription", "Can manage subscriptions of teams and of others")]
 
     def __str__(self) -> str:
         return self.name

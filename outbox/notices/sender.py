@@ -17,7 +17,7 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import F, Q
 
 from config.database.clock import database_now
-from config.database.retry import Remedy, remedy_for, wait_for_rerun
+from config.database.retry import Remedy, full_jitter, remedy_for, wait_for_rerun
 from config.letters import Refusal
 from config.processes import worker
 from config.telemetry import metrics
@@ -38,7 +38,7 @@ AT_ONCE = 4  # subscriptions that are served side by side: one that hangs delays
 # Of these at most so many that failed last time, and so many of people and not of teams; of one person one.
 FAILING_AT_ONCE, PERSONAL_AT_ONCE = 2, 3
 MOST = 200  # notices in one message
-FIRST_WAIT, LONGEST_WAIT = 10.0, 600.0  # seconds after a failure, doubled each time
+FIRST_WAIT, LONGEST_WAIT = 20.0, 600.0  # seconds after a failure, at most; doubled each time
 PATIENCE = timedelta(days=1)  # then a notice is given up
 PAUSE = 1.0
 MOST_RERUNS = 10  # of a transaction of which no answer comes: some seconds, far less than a lease
@@ -241,11 +241,11 @@ def _urgency(incident: Incident | None) -> str:
 
 
 def _failure(subscription: Subscription, outcome: TryResult, now: datetime) -> dict[str, object]:
-    pause = min(FIRST_WAIT * 2 ** min(subscription.failures, 10), LONGEST_WAIT)
+    pause = full_jitter(subscription.failures + 1, base=FIRST_WAIT, cap=LONGEST_WAIT)
     return {
         "failures": F("failures") + 1,
         "failing_since": subscription.failing_since or now,
-        "next_try_at": now + timedelta(seconds=pause),
+        "next_try_at": now + timedelta(seconds=PAUSE + pause),
         "error": outcome.fault[:300],
     }
 

@@ -1,4 +1,4 @@
-"""The page Notifications: who sees and changes what, the form, a test, and that no address is ever shown."""
+"""The page Subscriptions: who sees and changes what, the form, a test, and that no address is ever shown."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_the_list_asks_as_much_for_many_as_for_few(boss, django_assert_num_queri
 
 # -- Doctor and /metrics -------------------------------------------------------------------------------------
 def diagnosis() -> tuple[bool, str]:
-    return {name: (ok, words) for name, ok, words in Outbox().diagnose()}["notifications"]
+    return {name: (ok, words) for name, ok, words in Outbox().diagnose()}["notices"]
 
 
 def test_doctor_says_who_is_told_and_that_nobody_sends(subscribe, settings):
