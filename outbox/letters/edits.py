@@ -118,69 +118,16 @@ def what_is_locked(letter: DeadLetter) -> Mapping[str, str | None]:
     return locked_values(text, letters.locked, wrong)
 
 
-MOST_FAULTS = 20
-# Values of every kind that a gate may ask for, each a JSON text.
-STAND_INS = (
-    '"x"',
-    "1",
-    "[]",
-    "{}",
-    "true",
-    '"2026-01-01T00:00:00Z"',
-    '"ada@example.com"',
-    '"0198c5f0-0000-7000-8000-000000000000"',
-)
-
-
-def gate_faults(copy: DeadLetter, text: str) -> list[Fault]:
-    """All that the gate has against `text`, although most gates say the first of it only.
-
-    What is wrong with one value is mended in a copy in memory, and the gate asked again, until it lets that through, or
-    has something against it that no value mends.
-    """
-    letters = letters_of(copy.source, copy.step)
-    faults: list[Fault] = []
-    mended = text
-    while len(faults) < MOST_FAULTS:
-        errors = letters.faults(copy.copy_with(bytes_of(mended), copy.edit))
-        fresh = [fault for fault in (located(error, text) for error in errors) if fault not in faults]
-        faults += fresh
-        without = _mended(copy, mended, fresh)
-        if without is None:
-            break
-        mended = without
-    return faults[:MOST_FAULTS]
-
-
-def _mended(copy: DeadLetter, text: str, faults: Sequence[Fault]) -> str | None:
-    """The text with another value where each of these is, as far as one helps; None where there is nothing to mend."""
-    letters = letters_of(copy.source, copy.step)
-    if not is_json(text) or not faults:
-        return None
-    for fault in faults:
-        for value in STAND_INS:
-            try:
-                attempt = with_value(text, f"$.{fault.path}".replace("$.[", "$["), value)
-            except Refusal:
-                return None
-            errors = letters.faults(copy.copy_with(bytes_of(attempt), copy.edit)) if attempt else ()
-            if attempt and not any(_is_within(located(error, attempt).path, fault.path) for error in errors):
-                text = attempt
-                break
-    return text
-
-
-def _is_within(path: str, outer: str) -> bool:
-    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
-
-
 def examine(letter: DeadLetter, text: str, now: datetime) -> Examined:
-    """What the gate, the locks and the flow's judgement say of `text` in place of the letter's payload."""
+    """What the gate, the locks and the flow's judgement say of `text` in place of the letter's payload.
+
+    Most gates say the first thing that they have against it, and the next one when that is mended.
+    """
     copy = copy_of(letter, text)
     if len(copy.payload or b"") > MOST:
         return Examined([Fault(TOO_LARGE)], ())
     lines = difference(text_of(letter), indented(text) if is_json(text) else text)
-    gate = gate_faults(copy, text)
+    gate = [located(error, text) for error in letters_of(copy.source, copy.step).faults(copy)]
     faults = in_order([*gate, *locked_faults(text, dict(what_is_locked(letter))), *repeated_faults(text)])
     if not faults:
         faults = [*_about_another(letter, copy), *([] if lines else [Fault(SAME)])]

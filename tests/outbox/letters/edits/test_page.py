@@ -156,12 +156,12 @@ def test_at_first_it_says_why_the_letter_is_not_taken_and_nothing_is_an_error(le
     assert letter.position in locked
 
 
-def test_all_faults_are_said_at_once_each_with_its_path(letter, senior):
+def test_the_next_fault_is_said_when_the_first_is_mended(letter, senior):
     opened(senior, letter)
-    lines = '[{"stockId": 7, "quantity": "x"}, {"quantity": 0}]'
-    html = post(senior, letter, "check", f'{{"purchaseOrderId": "PO-1", "items": {lines}}}').content.decode()
-    assert "4 things are wrong" in html
-    for path in ("items[0].stockId", "items[0].quantity", "items[1].stockId", "items[1].quantity"):
+    for stock, path in (("7", "items[0].stockId"), ('"A"', "items[0].quantity")):
+        wrong = f'{{"purchaseOrderId": "PO-1", "items": [{{"stockId": {stock}, "quantity": "x"}}]}}'
+        html = post(senior, letter, "check", wrong).content.decode()
+        assert "1 thing is wrong" in html
         assert f"Line 1, {path}</b>" in html
 
 
