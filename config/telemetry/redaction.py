@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
 
 # -- Errors and URLs without values and addresses ------------------------------------------------------------
 # All patterns here run over texts of strangers in linear time: a match begins where a word does and gives nothing back.
@@ -81,7 +82,7 @@ CHOSEN = {
 TOLD = {"error", "why", "reason", "path"}  # words of others
 
 
-def redact(event: dict[str, object]) -> dict[str, object]:
+def redact(event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A line whose words of others have lost values and addresses, and whose ids of others addresses."""
     for name, value in event.items():
         if name in TOLD:

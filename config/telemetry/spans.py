@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import time
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
@@ -14,9 +14,9 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.instrumentation.celery import CeleryInstrumentor
 from opentelemetry.instrumentation.django import DjangoInstrumentor
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import Event, IdGenerator, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 MOST_LINKS = 128  # what a span keeps
@@ -25,29 +25,20 @@ KIND = "exception.type"
 Ids = tuple[int, int, int]  # of a trace, of a span in it, and its flags
 
 
-class OneResource(Resource):
-    """Whose spans all are: the encoder asks for its hash with each span, and the SDK's writes JSON to answer."""
+class KnownIds(IdGenerator):
+    """Of a span that a traceparent has named before it was made; each thread has its own."""
 
-    def __hash__(self) -> int:
-        return id(self)
+    def __init__(self) -> None:
+        self._known = threading.local()
 
+    def are(self, ids: Ids) -> None:
+        self._known.ids = ids
 
-class OpenSpan(NonRecordingSpan):
-    """What a span of ours will say once it has ended.
+    def generate_trace_id(self) -> int:
+        return int(self._known.ids[0])
 
-    The SDK's own has a lock, limits and events, of which a span of a worker needs none, and takes more than twice as long.
-    """
-
-    def __init__(self, ids: SpanContext, attributes: Mapping[str, str | int]) -> None:
-        super().__init__(ids)
-        self.attributes = dict(attributes)
-        self.status = Status()
-
-    def set_attributes(self, attributes: Mapping[str, str | int]) -> None:  # type: ignore[override]
-        self.attributes.update(attributes)
-
-    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        self.status = status if isinstance(status, Status) else Status(status, description)
+    def generate_span_id(self) -> int:
+        return int(self._known.ids[1])
 
 
 class ErrorsByKind(BatchSpanProcessor):
@@ -79,12 +70,15 @@ class Spans:
         known = Resource.create({})
         if str(known.attributes["service.name"]).startswith("unknown_service"):  # no operator has named it
             known = known.merge(Resource({"service.name": service}))
-        self.resource = OneResource(known.attributes, known.schema_url)
-        self.scope = InstrumentationScope("spillway")
-        self.provider = TracerProvider(resource=self.resource, shutdown_on_exit=False)
         self.processor = ErrorsByKind(OTLPSpanExporter(endpoint))
+        self.provider = TracerProvider(resource=known, shutdown_on_exit=False)
         self.provider.add_span_processor(self.processor)
         trace.set_tracer_provider(self.provider)
+        # A traceparent that has been carried away says that others keep what stands below it: so is the span that it names.
+        self.known_ids = KnownIds()
+        carried = TracerProvider(ALWAYS_ON, known, shutdown_on_exit=False, id_generator=self.known_ids)
+        carried.add_span_processor(self.processor)
+        self.tracer, self.carried_tracer = self.provider.get_tracer("spillway"), carried.get_tracer("spillway")
         atexit.register(self.end)
 
     def end(self) -> None:
@@ -111,40 +105,23 @@ class Spans:
         kind: str,
         attributes: Mapping[str, str | int],
         known_as: Ids | None,
-        began: int,
+        began: int | None,
     ) -> Iterator[None]:
         """See `config.telemetry.tracing.span`; `parent` None begins a trace, and False continues the span under way."""
-        below = None if parent is False else _context_below(parent)
-        above = trace.get_current_span(below).get_span_context()
-        made = self.provider.id_generator
-        trace_id = above.trace_id if above.is_valid else known_as[0] if known_as else made.generate_trace_id()
-        span_id = known_as[1] if known_as else made.generate_span_id()
-        linked, of_kind = [Link(remote(ids)) for ids in islice(links, MOST_LINKS)], SpanKind[kind.upper()]
-        verdict = self.provider.sampler.should_sample(below, trace_id, name, of_kind, attributes, linked)
-        # A traceparent that has been carried away says whether others keep what stands below it.
-        sampled = bool(known_as[2] & TraceFlags.SAMPLED) if known_as else verdict.decision.is_sampled()
-        flags = TraceFlags(above.trace_flags & ~TraceFlags.SAMPLED | sampled)
-        span = OpenSpan(
-            SpanContext(trace_id, span_id, is_remote=False, trace_flags=flags, trace_state=verdict.trace_state),
-            dict(attributes) | dict(verdict.attributes or {}),  # one that drops a span says none
-        )
-        began = began or time.time_ns()
-        token = context.attach(trace.set_span_in_context(span, below))
-        try:
-            yield
-        except BaseException as error:
-            span.set_status(StatusCode.ERROR, type(error).__name__)
-            raise
-        finally:
-            context.detach(token)
-            if sampled:
-                self.processor.on_end(
-                    ReadableSpan(
-                        name, span.get_span_context(), above if above.is_valid else None, self.resource,
-                        span.attributes, links=linked, kind=of_kind, status=span.status, start_time=began,
-                        end_time=time.time_ns(), instrumentation_scope=self.scope,
-                    )
-                )  # fmt: skip
+        tracer = self.tracer
+        if known_as:
+            tracer = self.carried_tracer
+            self.known_ids.are(known_as)
+        span = tracer.start_span(
+            name, None if parent is False else _context_below(parent), SpanKind[kind.upper()], attributes,
+            [Link(remote(ids)) for ids in islice(links, MOST_LINKS)], began,
+        )  # fmt: skip
+        with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+            try:
+                yield
+            except BaseException as error:
+                span.set_status(StatusCode.ERROR, type(error).__name__)
+                raise
 
     @staticmethod
     def annotate(attributes: Mapping[str, str | int]) -> None:

@@ -87,7 +87,7 @@ def span(
     links: Iterable[str] = (),
     kind: Literal["internal", "client", "producer", "consumer"] = "internal",
     known_as: str = "",
-    began: int = 0,
+    began: int | None = None,
     **attributes: str | int,
 ) -> AbstractContextManager[None]:
     """A span around a block, in this thread; costs nothing when nothing is traced.

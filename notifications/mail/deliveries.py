@@ -208,7 +208,7 @@ def move(news: Mapping[uuid.UUID, Sequence[News]], now: datetime) -> dict[uuid.U
             raise RuntimeError(f"moved {moved} of {len(rows)} locked deliveries")
     for message_id in news.keys() - effects.keys():
         effects[message_id] = _take_in_all(Delivery(status=ACCEPTED, status_at=now), news[message_id])
-    if moves and log.says(logging.INFO):
+    if moves and log.isEnabledFor(logging.INFO):
         # A delivery does not say what its mail was about: asked where the line is wanted, and for those that it names.
         named = [pk for pk, *_ in moves[:MOST_IDS]]
         messages = OutboxMessage.objects.among(named).values_list("id", "event_type", "correlation_id")

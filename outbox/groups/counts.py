@@ -93,7 +93,9 @@ def shift(changes: Mapping[int, Shift], now: datetime) -> None:
     closed = [(pk, hour_of(now), change.closed) for pk, change in sorted(changes.items()) if change.closed]
     COUNT_CLOSED.run(closed)
     # Letters that were taken back are counted elsewhere, and their groups stay as they are.
-    if (ended := [pk for pk, change in changes.items() if change.open + change.requeued]) and log.says(logging.INFO):
+    if (ended := [pk for pk, change in changes.items() if change.open + change.requeued]) and log.isEnabledFor(
+        logging.INFO
+    ):
         _log(FailureGroup.objects.filter(pk__in=ended, state_since=now).values_list("pk", "source", "state"))
 
 

@@ -16,7 +16,6 @@ from buffer.flush.freeze import LeasedBatch, ids_of_batches, orders_in
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Failed, Refused, Sent
-from config.telemetry.logs import read
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.leases import recover
 from outbox.letters import transitions
@@ -176,7 +175,7 @@ def test_a_line_reads_the_messages_of_no_more_batches_than_it_names_orders_of():
     batches = [LeasedBatch(uuid4(), "s", "WH-1", '{"order_ids": ["A", "B"]}', {}, 2) for _ in range(60)]
     pairs = orders_in((batch.pk, batch.payload) for batch in batches)
     assert next(pairs) == ("A", batches[0].pk)
-    fields = read(ids_of_batches(batches, 120).fields)
+    fields = ids_of_batches(batches, 120).fields
     assert fields["order_id"] == ["A", "B"] * 50
     assert fields["of_batch"] == [str(batch.pk) for batch in batches[:50] for _ in "AB"]
     assert fields["more"] == 20

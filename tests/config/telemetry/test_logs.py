@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -10,13 +9,12 @@ import socket
 import subprocess
 import sys
 import uuid
-from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 from django.db import transaction
 
-from config.telemetry.logs import NAME, LineHandler, RowIds, as_json, begin, bind, log, log_committed, on_console, read
+from config.telemetry.logs import NAME, RowIds, as_json, begin, bind, line_formatter, log, log_committed
 from config.telemetry.redaction import redact
 from tests.logged import lines
 from tests.tree import ROOT
@@ -89,22 +87,22 @@ def test_what_is_bound_to_a_request_stands_in_each_of_its_lines(caplog):
 def test_a_line_has_at_most_a_hundred_ids_and_counts_the_rest():
     rows = [(number, f"order:{number}", "") for number in range(1234)]
     fields = RowIds(rows, message_id=0, order_id=1, correlation_id=2).fields
-    assert read(fields) == {
+    assert fields == {
         "message_id": [str(number) for number in range(100)],
         "order_id": [f"order:{number}" for number in range(100)],
         "more": 1134,
     }
-    assert read(RowIds([], message_id=0, order_id=1).fields) == {"more": 0}
-    assert read(RowIds(["a", None], order_id=None).fields) == {"order_id": ["a", ""], "more": 0}
+    assert RowIds([], message_id=0, order_id=1).fields == {"more": 0}
+    assert RowIds(["a", None], order_id=None).fields == {"order_id": ["a", ""], "more": 0}
     traces = RowIds([f"00-{7:032x}-{8:016x}-01", ""], trace_id=None)
-    assert read(traces.fields) == {"trace_id": [f"{7:032x}", ""], "more": 0}
+    assert traces.fields == {"trace_id": [f"{7:032x}", ""], "more": 0}
     made = map(str, range(1234))
     read_once = RowIds(made, 1234, order_id=None)
-    assert [read(read_once.fields) for _ in range(2)] == [{"order_id": [*map(str, range(100))], "more": 1134}] * 2
+    assert [read_once.fields for _ in range(2)] == [{"order_id": [*map(str, range(100))], "more": 1134}] * 2
     assert next(made) == "100"
-    assert read((RowIds(iter("ab"), 2, order_id=None) | RowIds([7], message_id=None)).fields)["order_id"] == ["a", "b"]
+    assert (RowIds(iter("ab"), 2, order_id=None) | RowIds([7], message_id=None)).fields["order_id"] == ["a", "b"]
     both = RowIds(["a"], order_id=None) | traces | RowIds([7], message_id=None)
-    assert read(both.fields) == read(traces.fields) | {"order_id": ["a"], "message_id": ["7"]}
+    assert both.fields == traces.fields | {"order_id": ["a"], "message_id": ["7"]}
 
 
 @pytest.mark.parametrize("text", ["plain", "\u202eevil", "\udcff", "\x9b"])
@@ -118,42 +116,26 @@ def test_a_line_is_ascii_json_whatever_an_id_holds(text):
         seen = repr({text}) if text == "\udcff" else [text]
         rest = {"reason": field, "first": str(pk), "worker": repr(Undone), "more": 0, "seen": seen}
         assert json.loads(line) == {"message_id": [str(pk)], "order_id": [text], **rest}
-    at = datetime(2026, 11, 28, 1, 2, 3, 4, UTC)
-    line = on_console({"event": "messages_sent", "timestamp": at, **ids})
-    assert line.startswith("2026-11-28T01:02:03.000004Z ")
+        assert json.loads(as_json({"reason": text})) == {"reason": text}
+
+
+def test_a_line_on_a_console_begins_with_its_time_and_shows_ids(caplog):
+    pk = uuid.uuid4()
+    with caplog.at_level("INFO", NAME):
+        log.info("messages_sent", ids=RowIds([pk], message_id=None))
+    line = line_formatter("console").format(caplog.records[-1])
+    assert line.startswith(str(caplog.records[-1].msg["timestamp"]))
     assert f"message_id=['{pk}'] more=0" in line
-    assert json.loads(as_json({"timestamp": at, "reason": text}))["timestamp"] == "2026-11-28T01:02:03.000004Z"
 
 
 @pytest.mark.parametrize(("name", "said"), [("library", "%s is away"), ("library", {"ada": 1}), (NAME, "away")])
 def test_a_line_of_somebody_else_is_one_of_ours(name, said):
     error = (Undone, Undone("ada@example.com"), None)
-    record = logging.makeLogRecord({"name": name, "levelno": 30, "msg": said, "args": (), "exc_info": error})
-    handler = LineHandler(as_json)
-    handler.setStream(io.StringIO())
-    handler.handle(record)
-    line = json.loads(handler.stream.getvalue())
+    record = logging.LogRecord(name, logging.WARNING, "", 0, said, (), error)
+    line = json.loads(line_formatter("json").format(record))
     assert line["exception"].endswith("Undone: <address>\n")
     assert (line["event"], line["logger"], line["level"]) == (str(said), name, "warning")
     assert "timestamp" in line
-
-
-def test_a_handler_of_somebody_else_writes_a_line_as_json(caplog):
-    with caplog.at_level("INFO", NAME):
-        log.info("messages_sent", ids=RowIds(["a"], order_id=None))
-    text = logging.Formatter("%(levelname)s %(asctime)s %(filename)s%(lineno)d%(threadName)s%(message)s").format(
-        caplog.records[-1]
-    )
-    assert text.startswith("INFO 2")
-    assert json.loads(text[text.index("{") :])["order_id"] == ["a"]
-
-
-def test_a_stream_that_takes_nothing_fails_no_worker(capsys):
-    handler = LineHandler(as_json)
-    handler.setStream(io.StringIO())
-    handler.stream.close()
-    handler.handle(logging.makeLogRecord({"msg": "said"}))
-    assert "ValueError" in capsys.readouterr().err
 
 
 def test_a_long_line_is_written_at_once():
