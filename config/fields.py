@@ -81,6 +81,13 @@ class IsStatus(Exact):
         return f"({sql} AND {column} = 1)", params
 
 
+class Named(models.Value):
+    """Stands in a query for a value that each call of `config.database.queries.compiled` brings."""
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, Any]:
+        return "%s", [self]
+
+
 @models.Field.register_lookup
 class AnyOf(In):
     """`column__any={…}` is `column__in`, for sets of hundreds of words or ids: PostgreSQL gets them as one JSON array.
@@ -92,14 +99,14 @@ class AnyOf(In):
     lookup_name = "any"
     prepare_rhs = False
 
-    def get_prep_lookup(self) -> list:
-        return list(self.rhs)
+    def get_prep_lookup(self) -> Any:
+        return self.rhs if isinstance(self.rhs, Named) else list(self.rhs)
 
     def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, Sequence]:
         lhs, params = self.process_lhs(compiler, connection)
         kind = "uuid" if isinstance(self.lhs.output_field, models.UUIDField) else "text"
         array = f"ARRAY(SELECT wanted::{kind} FROM json_array_elements_text(%s::json) wanted)"  # noqa: S608 (a name of ours)
-        return f"{lhs} = ANY({array})", [*params, as_json(self.rhs)]
+        return f"{lhs} = ANY({array})", [*params, self.rhs if isinstance(self.rhs, Named) else as_json(self.rhs)]
 
 
 @models.Field.register_lookup

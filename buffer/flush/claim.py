@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
 
 from buffer.events.models import EMPTY, Batch, Bucket, BufferedEvent
 from buffer.flush.freeze import Claimed, Frozen, LeasedBatch, cut, freeze, trace_cut
@@ -20,7 +19,7 @@ from buffer.flush.letters import Unfrozen, is_refusal, set_aside
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.dialects.base import Row
-from config.database.queries import compiled, fast_rows, through
+from config.database.queries import through
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text, uuid_writer
 from config.payload import as_json
 from config.telemetry import metrics
@@ -215,17 +214,13 @@ def _lock_candidates(stream: str, now: datetime | None) -> list[Candidate]:
 
 
 def _locked(stream: str, now: datetime | None, most: int) -> list[Candidate]:
-    return [Candidate._make(row) for row in _candidates(stream=stream, now=now, most=most)]
+    rows = Bucket.objects.of_stream(stream).due(now).lock_free()
+    return [Candidate._make(row) for row in rows.values_list(*Candidate._fields)[:most]]
 
 
 def _lock_one(stream: str, now: datetime | None, bucket: int) -> list[Candidate]:
     rows = Bucket.objects.of_stream(stream).due(now).filter(pk=bucket).lock_free()
     return [Candidate._make(row) for row in rows.values_list(*Candidate._fields)]
-
-
-@compiled
-def _candidates(stream: str, now: datetime | None, most: int) -> QuerySet[Bucket, tuple[object, ...]]:
-    return Bucket.objects.of_stream(stream).due(now).lock_free().values_list(*Candidate._fields)[:most]
 
 
 def caught_up_of(stream: Stream) -> dict[int, datetime | None]:
@@ -279,7 +274,7 @@ def _open_events(stream: Stream, buckets: Sequence[Candidate], most: int | None 
     if len(buckets) == 1 and buckets[0].open_count > most:
         rows = rows.oldest_first()[:most]
     with through(BufferedEvent, OPEN):
-        events = list(fast_rows(rows.values_list(*Claimed._fields)))
+        events = list(rows.values_list(*Claimed._fields))
     grouped: defaultdict[str, list[Claimed]] = defaultdict(list)
     for event in sorted(map(Claimed._make, events)):
         grouped[event.location_id].append(event)

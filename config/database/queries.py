@@ -1,107 +1,58 @@
-"""Queries: short ones without the ORM's overhead, many rows a chunk at a time, and what several flows ask, read once."""
+"""Queries: short ones whose SQL is built once, index hints, many rows a chunk at a time, and what several flows ask, read once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from typing import Any, TypeVar
-from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
-from config.database.dialects.base import Params, Row, Values
+from config.database.dialects.base import Row, Values
+from config.fields import Named
 from config.payload import as_json
 
 
-# -- Rows without Django's converters ------------------------------------------------------------------------
-def fast_rows(rows: QuerySet) -> Iterable[Row]:
-    """The rows of a `values_list()`."""
-    connection = connections[rows.db]
-    if connection.vendor != "postgresql":
-        return rows
-    return fetch(connection, *rows.query.sql_with_params())
-
-
-def fetch(connection: BaseDatabaseWrapper, sql: str, params: Params) -> list[Row]:
-    """The rows of a statement on PostgreSQL, with plain columns.
-
-    Django reads each time with a loader written in Python: 5 µs each, several in a row. Here psycopg's own
-    loader reads them; nothing else there needs Django's converters.
-    """
-    from psycopg import adapters
-    from psycopg.pq import Format
-
-    with connection.cursor() as cursor:
-        known = adapters.types["timestamptz"].oid
-        loader = adapters.get_loader(known, Format.TEXT)
-        if loader is not None:
-            cursor.cursor.adapters.register_loader(known, loader)  # of this cursor alone
-        cursor.execute(sql, params)
-        return list(cursor.fetchall())
-
-
 # -- Queries whose SQL is built once -------------------------------------------------------------------------
-# For a short query the ORM takes longer to build it than the server to run it.
-# What stands for a value while the SQL is made: nothing that a query would say by itself.
-STAND_INS: dict[type, Callable[[int], object]] = {
-    str: lambda number: f"\u2039{number}\u203a",
-    datetime: lambda number: datetime(1, 1, 1, 0, 0, 0, number, tzinfo=UTC),
-    UUID: lambda number: UUID(int=number),
-    frozenset: lambda number: frozenset({f"\u2039{number}\u203a"}),
-}
-
-
 class compiled:
     """`@compiled` over a function of named values that returns a `values_list()`: calling it gives the rows.
 
-    On PostgreSQL the function is asked once, with stand-ins; where they turn up among the parameters is where
-    later values go. Numbers and flags (a limit, say) are part of the SQL: there is one for each combination.
-    Elsewhere lists become many parameters, so the ORM builds each query anew.
+    On PostgreSQL the function is asked once, with names in place of the values; for a short query the ORM takes longer to
+    build it than the server to run it. Numbers and flags (a limit, say) are part of the SQL: there is one for each
+    combination. Elsewhere lists become many parameters, so the ORM builds each query anew.
     """
 
     def __init__(self, make: Callable[..., QuerySet]) -> None:
         self.make = make
         self.__doc__ = make.__doc__
-        self._known: dict[tuple[tuple[str, object], ...], tuple[str, Params]] = {}
+        self._known: dict[tuple[tuple[str, object], ...], tuple[str, Sequence[Any]]] = {}
 
-    def __call__(self, **values: object) -> list[Row]:
+    def __call__(self, **values: Any) -> list[Row]:
         connection = connections[DEFAULT_DB_ALIAS]
         if connection.vendor != "postgresql":
             return list(self.make(**values))
-        flags = tuple(item for item in values.items() if type(item[1]) not in STAND_INS)
+        flags = tuple(item for item in values.items() if isinstance(item[1], int))
         if flags not in self._known:
-            self._known[flags] = self._compile(values)
-        sql, places = self._known[flags]
-        params = [_sent(values[place]) if isinstance(place, Place) else place for place in places]
-        return fetch(connection, sql, params)
+            names = {name: Named(name) for name in values}
+            self._known[flags] = self._compile(names | dict(flags))
+        sql, params = self._known[flags]
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [_sent(values[each.value]) if isinstance(each, Named) else each for each in params])
+            return list(cursor.fetchall())
 
-    def _compile(self, values: Values) -> tuple[str, Params]:
-        named = [name for name, value in values.items() if type(value) in STAND_INS]
-        stand_ins = {name: STAND_INS[type(values[name])](number) for number, name in enumerate(named, 1)}
-        sql, params = self.make(**{**values, **stand_ins}).query.sql_with_params()
-        return sql, [self._place(param, stand_ins) for param in params]
-
-    def _place(self, param: object, stand_ins: Values) -> object:
-        for name, stand_in in stand_ins.items():
-            if param == _sent(stand_in):
-                return Place(name)
-        if not isinstance(param, str | int):
-            # A moment or an id that the query thought of itself would stay the same for ever.
-            raise TypeError(f"{self.make.__qualname__}: {param!r} is none of its values")
-        return param
+    def _compile(self, values: Values) -> tuple[str, Sequence[Any]]:
+        sql, params = self.make(**values).query.sql_with_params()
+        for param in params:
+            if not isinstance(param, Named | str | int):
+                # A moment or an id that the query thought of itself would stay the same for ever.
+                raise TypeError(f"{self.make.__qualname__}: {param!r} is none of its values")
+        return sql, params
 
 
-class Place(str):
-    """The name of the value that goes here."""
-
-    __slots__ = ()
-
-
-def _sent(value: object) -> object:
+def _sent(value: Any) -> Any:
     """As a lookup gives it to PostgreSQL (`config.fields.AnyOf`)."""
     return as_json(value) if isinstance(value, frozenset) else value
 

@@ -9,7 +9,6 @@ from django.db import models, transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.database.queries import compiled
 from config.database.upsert import Upsert
 from config.environment import mailbox
 from config.fields import IdentifierField
@@ -78,17 +77,14 @@ def reasons(addresses: Iterable[str]) -> dict[str, str]:
     hashes = {address: hash_of(address) for address in addresses if address}
     if not hashes:
         return {}
-    known: dict[str, str] = dict(_reasons(hashes=frozenset(hashes.values())))
+    known: dict[str, str] = dict(
+        Suppression.objects.of_hashes(frozenset(hashes.values())).values_list("address_hash", "reason")
+    )
     return {
         address: str(Suppression.Reason(known[address_hash]).label)
         for address, address_hash in hashes.items()
         if address_hash in known
     }
-
-
-@compiled
-def _reasons(hashes: frozenset[str]) -> models.QuerySet[Suppression, tuple[str, str]]:
-    return Suppression.objects.of_hashes(hashes).values_list("address_hash", "reason")
 
 
 def suppress(reasons: Mapping[str, tuple[str, str]], now: datetime) -> None:

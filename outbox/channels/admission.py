@@ -63,15 +63,13 @@ def outages_at_end(outcomes: Sequence[Outcome]) -> int:
     return run
 
 
-def note_outcomes(channel: str, outcomes: Sequence[Outcome], now: datetime) -> bool:
+def note_outcomes(channel: str, outcomes: Sequence[Outcome], now: datetime, *, troubled: bool) -> bool:
     """Count outages and open or close the breaker, by one outcome a call; True when it is open now.
 
-    Whatever the other side answers closes the breaker: a refused message is an answer, too.
+    Whatever the other side answers closes the breaker of a channel that is `troubled`: a refused message is an answer, too.
     """
     run = outages_at_end(outcomes)
-    # Asked first: there is nearly never anything to close, and the ORM takes longer to build an UPDATE.
-    ailing = run < len(outcomes) and _ailing(channel=channel)
-    if ailing and ChannelState.objects.named(channel).ailing().close_breaker(now):
+    if troubled and run < len(outcomes) and ChannelState.objects.named(channel).ailing().close_breaker(now):
         log_committed("channel_answers", channel=channel)
     if not run:
         return False
@@ -83,11 +81,6 @@ def note_outcomes(channel: str, outcomes: Sequence[Outcome], now: datetime) -> b
     if opened:
         log_committed("breaker_opened", "error", channel=channel, error=masked_error(outcomes[-1].error))
     return rows.broken().exists()
-
-
-@compiled
-def _ailing(channel: str) -> QuerySet[ChannelState, object]:
-    return ChannelState.objects.named(channel).ailing().values_list("name")
 
 
 # -- Admission control ---------------------------------------------------------------------------------------

@@ -22,6 +22,10 @@ class ChannelQuerySet(models.QuerySet["ChannelState"]):
         """Outages were counted, or the breaker is open."""
         return self.filter(Q(failures__gt=0) | Q(breaker="open"))
 
+    def troubled(self) -> ChannelQuerySet:
+        """Ailing, or messages were refused alike: what a message that is sent ends."""
+        return self.filter(Q(failures__gt=0) | Q(breaker="open") | ~Q(refused_as=""))
+
     def waiting_less(self, until: datetime) -> ChannelQuerySet:
         """Not told to wait, or not as long."""
         return self.filter(Q(wait_until=None) | Q(wait_until__lt=until))

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from django.db.models import F, QuerySet
 from django.db.models.expressions import CombinedExpression
 
-from config.database.queries import compiled, fast_rows, through
+from config.database.queries import compiled, through
 from config.fields import uuid7
 from outbox.channels.handlers import Message
 from outbox.messages.models import MessageQuerySet, OutboxMessage, first_unfinished_day, tomorrow
@@ -29,7 +29,7 @@ COLUMNS: list[str | CombinedExpression] = [
 
 def read_messages(rows: MessageQuerySet) -> list[Message]:
     """The rows as handlers get them; `attempts` includes the one that is about to begin."""
-    return [Message._make(row) for row in fast_rows(rows.values_list(*COLUMNS))]
+    return [Message._make(row) for row in rows.values_list(*COLUMNS)]
 
 
 @compiled
@@ -47,14 +47,9 @@ def lock_due(channel: str, now: datetime, lowest: uuid.UUID, size: int) -> list[
     return [Message._make(row) for row in due]
 
 
-@compiled
-def _first_due(channel: str, now: datetime, lowest: uuid.UUID, before: uuid.UUID) -> QuerySet[OutboxMessage, object]:
-    return OutboxMessage.objects.due(channel, now).from_id(lowest, before).values_list("id")[:1]
-
-
 def is_due(channel: str, now: datetime) -> bool:
     """Whether a claim would look at a message; it locks none."""
-    return bool(_first_due(channel=channel, now=now, lowest=lower_bound.read(), before=tomorrow()))
+    return OutboxMessage.objects.due(channel, now).from_id(lower_bound.read(), tomorrow()).exists()
 
 
 def lock_among(ids: Sequence[uuid.UUID], channel: str, now: datetime, lowest: uuid.UUID, size: int) -> list[Message]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.db.models import Count, F, QuerySet
 
 from config.database.clock import database_now
-from config.database.queries import compiled, fast_rows
+from config.database.queries import compiled
 from config.database.transactions import commit_lazily
 from config.database.upsert import Rewrite, timestamp_text, uuid_text
 from config.telemetry import metrics
@@ -180,17 +180,19 @@ def _obstacles(claim: Claim, candidates: list[Message], lowest: uuid.UUID) -> li
     That is rare, so they are counted first. The candidates themselves are counted, too, but for revived ones,
     which block nothing.
     """
-    span = {"lowest": lowest, "newest": max(message.id for message in candidates)}
     aggregates = frozenset(message.aggregate for message in candidates)
-    about: Any = {"channel": claim.channel, "aggregates": aggregates, "now": claim.now, **span}
+    about: Any = {
+        "channel": claim.channel, "aggregates": aggregates, "now": claim.now, "lowest": lowest,
+        "newest": max(message.id for message in candidates),
+    }  # fmt: skip
     unfinished = sum(number for (number,) in _count_blocking(**about))
     if unfinished == sum(not message.times_revived for message in candidates):
         return []
-    return [Obstacle._make(row) for row in fast_rows(_blocking(**about).values_list(*Obstacle._fields))]
+    return [Obstacle._make(row) for row in _blocking(**about).values_list(*Obstacle._fields)]
 
 
 def _blocking(
-    channel: str, aggregates: Iterable[str], now: datetime, lowest: uuid.UUID, newest: uuid.UUID
+    channel: str, aggregates: frozenset[str], now: datetime, lowest: uuid.UUID, newest: uuid.UUID
 ) -> MessageQuerySet:
     return OutboxMessage.objects.blocking(channel, aggregates, now).filter(id__gte=lowest, id__lte=newest)
 

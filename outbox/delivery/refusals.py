@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
 
 from config.database.clock import database_now
-from config.database.queries import compiled
 from config.payload import digest
 from config.processes.worker import until_it_stands
 from config.telemetry.redaction import masked_error
@@ -71,16 +69,19 @@ class RefusalRun(NamedTuple):
 
 # -- A try is settled --------------------------------------------------------------------------------------
 def count_refusals(
-    handler: MessageHandler, results: Sequence[tuple[Message, Outcome]], letters: Mapping[UUID, Letter], now: datetime
-) -> bool:
-    """Count refusals alike, in the transaction that settles them, and pause the channel; True when it is paused now."""
+    handler: MessageHandler, results: Sequence[tuple[Message, Outcome]], letters: Mapping[UUID, Letter], now: datetime,
+    *, troubled: bool,
+) -> bool:  # fmt: skip
+    """Count refusals alike, in the transaction that settles them, and pause the channel; True when it is paused now.
+
+    A message that was sent ends a run, where the channel is `troubled` by one.
+    """
     most, steps = settings.OUTBOX_PAUSE_AFTER_REFUSALS, list(_steps(handler, results, letters))
     if not most or not handler.opens_attempts or not steps:
         return False
     last = next((step for step in reversed(steps) if step), None)
     if last is None:
-        # Asked first: there is nearly never a run to end, and the ORM takes longer to build an UPDATE.
-        if _in_a_row(channel=handler.name):
+        if troubled:
             ChannelState.objects.named(handler.name).refused_in_a_row().update(**NO_RUN)
         return False
     rows = ChannelState.objects.named(handler.name)
@@ -117,29 +118,21 @@ def _pause(channel: str, run: RefusalRun, error: str) -> bool:
     return True
 
 
-@compiled
-def _in_a_row(channel: str) -> QuerySet[ChannelState, object]:
-    return ChannelState.objects.named(channel).refused_in_a_row().values_list("name")
-
-
 # -- The channel is resumed --------------------------------------------------------------------------------
 def bring_back(handler: MessageHandler) -> int:
     """Requeue the letters that a resumed channel owes; returns how many. Several workers may do so at once."""
     if not handler.opens_attempts:
         return 0
     requeued = 0
-    for cause, since in list(_owed(channel=handler.name)):
+    owing = ChannelState.objects.named(handler.name).owing_letters()
+    owed: list[tuple[str, Any]] = list(owing.values_list("requeue_as", "requeue_since"))
+    for cause, since in owed:
         last: UUID | None = UUID(int=0)
         while last:
             unit = partial(_bring_back, handler.name, cause, since, last)
             last, number = until_it_stands(unit, "letters-back")
             requeued += number
     return requeued
-
-
-@compiled
-def _owed(channel: str) -> QuerySet[ChannelState, tuple[str, datetime | None]]:
-    return ChannelState.objects.named(channel).owing_letters().values_list("requeue_as", "requeue_since")
 
 
 def _bring_back(channel: str, cause: str, since: datetime, last: UUID) -> tuple[UUID | None, int]:

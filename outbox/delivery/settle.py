@@ -16,10 +16,12 @@ from itertools import count
 from typing import TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db.models import QuerySet
 
 from config.database.clock import database_now
 from config.database.dialects.base import Dialect, Insertion
 from config.database.dialects.vendors import dialect_for
+from config.database.queries import compiled
 from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import in_ascii, uuid7
@@ -71,7 +73,7 @@ def open_attempts(
     over. So an attempt is opened only for what the claim holds, and what it holds is locked until the commit; lost
     messages are left out. After a commit whose answer was lost the second run finds the attempts of the first.
     """
-    claim.attempts.update(zip([message.id for message in messages], new_ids(len(messages)), strict=True))
+    claim.attempts.update({message.id: uuid7().hex for message in messages})
     runs = count()
 
     def unit() -> dict[uuid.UUID, str]:
@@ -126,17 +128,8 @@ def close_attempts(results: Sequence[tuple[Message, Outcome]], opened: dict[uuid
 
 def write_closed(claim: Claim, results: Results, started: datetime, now: datetime) -> None:
     """Insert the finished attempts of a batch that may be repeated without harm."""
-    rows = [
-        (name, message.id.hex, message.attempts, *_words(outcome))
-        for name, (message, outcome) in zip(new_ids(len(results)), results, strict=True)
-    ]
+    rows = [(uuid7().hex, message.id.hex, message.attempts, *_words(outcome)) for message, outcome in results]
     CLOSED.run(rows, _constants(claim, started, now))
-
-
-def new_ids(number: int) -> list[str]:
-    """Version-7 UUIDs as hexadecimal digits: consecutive ones, because making each of its own takes 2 µs."""
-    first = uuid7().int
-    return [f"{first + step:032x}" for step in range(number)]
 
 
 def _constants(claim: Claim, started: datetime, finished: datetime | None) -> dict[str, object]:
@@ -337,7 +330,9 @@ def _tell_channel(
     outcomes = [outcome for _, outcome in results]
     # Where one message of a call got an answer, somebody is there.
     calls = [min(call, key=lambda o: o.kind == "unreachable") for call in handler.per_call(outcomes)]
-    halt = "breaker open" if admission.note_outcomes(claim.channel, calls, now) else ""
+    # Asked once: there is nearly never anything to end, and each UPDATE would be a round trip a mail.
+    troubled = bool(_troubled(channel=claim.channel))
+    halt = "breaker open" if admission.note_outcomes(claim.channel, calls, now, troubled=troubled) else ""
     refused = next((outcome for outcome in outcomes if outcome.kind == "auth"), None)
     if refused:
         admission.pause(
@@ -349,9 +344,14 @@ def _tell_channel(
         asked = max(o.retry_after or THROTTLED_WAIT for o in throttled)
         admission.wait(claim.channel, min(asked, LONGEST_THROTTLE), now)
         halt = halt or "told to wait"
-    if refusals.count_refusals(handler, results, letters, now):
+    if refusals.count_refusals(handler, results, letters, now, troubled=troubled):
         halt = halt or "refused alike"
     return halt
+
+
+@compiled
+def _troubled(channel: str) -> QuerySet[ChannelState, object]:
+    return ChannelState.objects.named(channel).troubled().values_list("name")
 
 
 def _add_counts(claim: Claim, results: Results, buried: int, now: datetime) -> None:

@@ -43,7 +43,7 @@ class MessageQuerySet(ClaimQuerySet):
         Asked with an id that was made just now, it finds only what hosts whose clocks are ahead have written; not what is
         more than a day ahead, which would lead into partitions that no claim reads yet.
         """
-        rows = self.from_id(lowest).filter(aggregate__any=frozenset(aggregates)).order_by("id")
+        rows = self.from_id(lowest).filter(aggregate__any=aggregates).order_by("id")
         return dict(rows.values_list("aggregate", "id"))
 
     def among(self, ids: Iterable[uuid.UUID]) -> MessageQuerySet:
@@ -81,14 +81,14 @@ class MessageQuerySet(ClaimQuerySet):
     def unfinished(self) -> MessageQuerySet:
         return self.filter(state__oneof=UNFINISHED)
 
-    def blocking(self, channel: str, aggregates: Iterable[str], now: datetime) -> MessageQuerySet:
+    def blocking(self, channel: str, aggregates: frozenset[str], now: datetime) -> MessageQuerySet:
         """Unfinished messages that later ones of these aggregates wait for.
 
         Two kinds block nothing: uncertain ones that could not be decided in time, and those that came back from
         a final state, because later ones may have been sent already.
         """
         undecided = Q(state="uncertain", available_at__lte=now)
-        theirs = self.in_channel(channel).unfinished().filter(aggregate__any=frozenset(aggregates))
+        theirs = self.in_channel(channel).unfinished().filter(aggregate__any=aggregates)
         return theirs.filter(times_revived=0).exclude(undecided)
 
     def locked(self) -> MessageQuerySet:
