@@ -11,7 +11,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import QuerySet
 
-from config.database.dialects.base import Row, Values
+from config.database.dialects.base import Params, Row, Values
 from config.fields import Named
 from config.payload import as_json
 
@@ -28,7 +28,7 @@ class compiled:
     def __init__(self, make: Callable[..., QuerySet]) -> None:
         self.make = make
         self.__doc__ = make.__doc__
-        self._known: dict[tuple[tuple[str, object], ...], tuple[str, Sequence[Any]]] = {}
+        self._known: dict[tuple[tuple[str, object], ...], tuple[str, Params]] = {}
 
     def __call__(self, **values: Any) -> list[Row]:
         connection = connections[DEFAULT_DB_ALIAS]
@@ -43,7 +43,7 @@ class compiled:
             cursor.execute(sql, [_sent(values[each.value]) if isinstance(each, Named) else each for each in params])
             return list(cursor.fetchall())
 
-    def _compile(self, values: Values) -> tuple[str, Sequence[Any]]:
+    def _compile(self, values: Values) -> tuple[str, Params]:
         sql, params = self.make(**values).query.sql_with_params()
         for param in params:
             if not isinstance(param, Named | str | int):

@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.ddl_references import Statement
 from django.db.backends.mysql.schema import DatabaseSchemaEditor
 
-from config.database.dialects.base import Params, Row
+from config.database.queries import Params, Row
 from config.database.retry import code_of
 
 TABLE = "spillway_migration_under_way"
