@@ -28,7 +28,7 @@ from config import replica
 from config.admin import export, humanize
 from config.admin.filters import EVERY, TIMES, ByTime, WithinTime
 from config.admin.forms import LeverForm
-from config.admin.html import moment, row_checkbox
+from config.admin.html import moment
 from config.admin.levers import Lever, LeverResult
 from config.admin.lists import AFTER, BEFORE, MOST_BEGUN, Keyset, beginning_with
 from config.database.clock import database_now
@@ -236,7 +236,6 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
     show_full_result_count = False
     sortable_by = ()
     list_max_show_all = 0
-    action_checkbox = row_checkbox
 
     # -- The list -------------------------------------------------------------------------------
     def get_changelist(self, request: HttpRequest, **kwargs: object) -> type[KeysetChangeList]:
