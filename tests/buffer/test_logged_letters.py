@@ -10,7 +10,6 @@ from buffer.flush.claim import claim
 from buffer.flush.flusher import publish
 from config.database.clock import database_now
 from config.kafka import Refused
-from config.telemetry.logs import read
 from outbox.letters import transitions
 from outbox.letters.models import DeadLetter
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
@@ -50,7 +49,7 @@ def test_a_letter_of_the_buffer_is_about_an_order_and_one_of_a_batch_about_none(
         publish(found.batches, found.token, producer)
     orders = {"A1": "A1", "A2": "A2", "": "", str(found.batches[0].pk): ""}
     assert told(caplog) == {"letters_opened": orders, "letters_moved": orders}
-    chunk = read(_ids_of_items(ReplayBatch(verb="requeue"), list(map(of, DeadLetter.objects.all()))).fields)
+    chunk = _ids_of_items(ReplayBatch(verb="requeue"), list(map(of, DeadLetter.objects.all()))).fields
     assert dict(zip(chunk["business_key"], chunk["order_id"], strict=True)) == orders
 
 

@@ -16,7 +16,7 @@ from config.database import transactions
 from config.database.clock import database_now
 from config.middleware import POLICY, Sessions
 from config.probes import endpoints
-from config.telemetry.logs import LineHandler, as_json
+from config.telemetry.logs import line_formatter
 from outbox.bookkeeping.models import Watermark
 from tests.config.admin.conftest import _long_runway, _plain_http, boss  # noqa: F401 (fixtures)
 from tests.conftest import order
@@ -146,8 +146,8 @@ def test_a_correlation_id_comes_back(client):
 def test_no_line_has_the_id_of_the_request_before_in_its_thread(client, settings):
     """One that is refused for its host, and what the server says when it cannot read the next one."""
     settings.SECURE_SSL_REDIRECT = True
-    handler = LineHandler(as_json)
-    handler.setStream(StringIO())
+    handler = logging.StreamHandler(StringIO())
+    handler.setFormatter(line_formatter("json"))
     logging.getLogger().addHandler(handler)
     try:
         client.get("/healthz", headers={"X-Correlation-ID": "the-first"})

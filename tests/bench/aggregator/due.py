@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import transaction
 
-from buffer.flush.claim import FULL_BUCKETS_A_ROUND, _candidates, _lock_candidates
+from buffer.flush.claim import FULL_BUCKETS_A_ROUND, _lock_candidates, _locked
 from buffer.streams import chosen
 from config.database.clock import database_now
 from tests.bench import databases
@@ -31,7 +31,7 @@ def measure(pending: int) -> dict[str, float]:
     now = database_now()
     times = [moment(now - timedelta(minutes=minutes)) for minutes in (5, 30)]
     return {
-        "one look": milliseconds(lambda: _candidates(stream=stream.name, now=now, most=FULL_BUCKETS_A_ROUND), 300),
+        "one look": milliseconds(lambda: _locked(stream.name, now, FULL_BUCKETS_A_ROUND), 300),
         "claim": milliseconds(lambda: _lock_candidates(stream.name, now), 300),
         "seed": milliseconds(lambda: databases.rows(SEED, times), 5),
     }
