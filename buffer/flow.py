@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from uuid import UUID
 
 import msgspec
 from django.db.models import Sum
@@ -14,22 +13,20 @@ from django.db.models import Sum
 from buffer import verify
 from buffer.events.models import Batch, Bucket
 from buffer.flush import letters as flush
-from buffer.flush import supplement
 from buffer.flush.freeze import iso
 from buffer.home import OVERDUE, BufferNumbers, needs, stages
-from buffer.ingest import letters as orders
 from buffer.ingest.handler import Ingest
+from buffer.letters import KINDS
 from buffer.partitioned import sweep_batches, sweep_minutes
 from buffer.streams import GROUP, Stream, streams
 from config.admin import humanize
 from config.database.clock import database_now
 from config.flows import Check, Need, Reading, Sample, Stage, Worker
 from config.kafka import Record, topic_name
-from config.letters import Effect, Judgement, Letters
+from config.letters import Letters
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
-from outbox.letters.models import DeadLetter
 from outbox.letters.overview import letters_ever
 from outbox.letters.topic_flow import TopicFlow
 
@@ -125,98 +122,6 @@ class Aggregator(TopicFlow[BufferNumbers]):
 
     def replays(self) -> Mapping[str, Callable[[], Ingest]]:
         return {stream.topic: partial(Ingest, stream) for stream in streams().values()}
-
-
-class OrderLetters(Letters[DeadLetter]):
-    """Orders of one stream that were never stored."""
-
-    def __init__(self, stream: Stream) -> None:
-        super().__init__(stream.name)
-        self.stream = stream
-        self.readable, self.locked = stream.readable, stream.locked
-        self.patience = max(Letters.patience, 2 * stream.cap)
-
-    def order_in(self, key: str, topic: str) -> str:
-        return key
-
-    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        return orders.judge(self.stream, letters)
-
-    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return orders.take_back(self.stream, letters, now)
-
-    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return orders.effect(self.stream, letters)
-
-    def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return f"{self.source} is full and takes no more for now" if Ingest(self.stream).pressure() else ""
-
-    def blocked_reason(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return ""  # what is stored has found room
-
-    def required_workers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
-        return {"flush_buffer": [self.source]}
-
-    def why_not_edited(self, letter: DeadLetter) -> str:
-        return ""
-
-    def identity(self, letter: DeadLetter) -> str:
-        return orders.identity(self.stream, letter)
-
-    def faults(self, letter: DeadLetter) -> Sequence[str]:
-        return orders.faults(self.stream, letter)
-
-
-class RefusedBatchLetters(OrderLetters):
-    """Batches of one stream that the broker refused."""
-
-    steps = (flush.PUBLISH,)
-
-    def order_in(self, key: str, topic: str) -> str:
-        return ""  # its own lines name the orders
-
-    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        return flush.judge(letters)
-
-    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return flush.take_back(letters)
-
-    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return flush.effect(letters)
-
-    def awaited(self) -> bool:
-        return True
-
-    def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return ""
-
-    def discard(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return flush.discard(letters, now)
-
-    def restore(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return flush.restore(letters, now)
-
-    def why_not_edited(self, letter: DeadLetter) -> str:
-        return "It is a refused batch: its bytes are promised."
-
-
-class LateLetters(OrderLetters):
-    """Versions of stored orders of one stream: they came late, or no batch could hold them."""
-
-    steps = supplement.STEPS
-
-    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        return supplement.foresee(self.stream, letters)
-
-    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return supplement.send_late(self.stream, letters, now)
-
-    def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return ""
-
-
-# Orders, then buckets, then counters: the order in which an ingester locks them.
-KINDS = (OrderLetters, RefusedBatchLetters, LateLetters)
 
 
 def _order_in(stream: Stream, record: Record) -> Sequence[str]:
