@@ -16,6 +16,7 @@ from django.conf import settings as configured
 from buffer import workers
 from buffer.ingest.handler import Ingest
 from buffer.ledger.handler import Track
+from buffer.ledger.topics import sources
 from config.admin.home import needs_one_by_one
 from config.database.clock import database_now
 from config.kafka import client
@@ -92,6 +93,7 @@ class Live:
 def live(request, make_topic, broker, monkeypatch):
     worker = WORKERS[request.param]
     first, *_others = [make_topic(name, PARTITIONS) for name in worker.topics()]
+    sources.cache_clear()  # they have this test's prefix
     found, stop, prepare = Live(first, broker), threading.Event(), worker.handler.prepare
 
     def prepare_late(handler, batch):

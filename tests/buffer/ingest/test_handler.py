@@ -248,7 +248,7 @@ def test_pressure_begins_above_the_high_water_mark_and_ends_below_the_low_one(in
 
 
 def test_the_window_is_counted_in_months():
-    now = database_now().replace(year=2026, month=2)
+    now = database_now().replace(year=2026, month=2, day=1)
     assert [add_months(now, n) for n in (-14, -2, -1, 0, 10, 11)] == [202412, 202512, 202601, 202602, 202612, 202701]
     assert add_months(now + timedelta(days=0), 1) == 202603
 

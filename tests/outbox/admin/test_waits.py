@@ -21,6 +21,7 @@ from outbox.console_batches import Standstill
 from outbox.letters.burial import Letter, bury
 from outbox.models import DeadLetter, OutboxMessage, ReplayBatch, ReplayItem
 from outbox.replay_batches import lifecycle
+from outbox.workers import change_capture
 from tests.outbox.admin.test_batch_pages import page, text
 from tests.outbox.processes.test_heartbeat import worker
 from tests.outbox.scripted import promise
@@ -165,5 +166,6 @@ def test_a_command_asks_every_two_seconds_and_leaves_after_ten(settings, monkeyp
 
 
 def test_every_source_with_awaited_letters_says_which_workers_bring_their_effect():
-    known = {letters.source: bool(letters.required_workers([])) for flow in flows() for letters in flow.letters()}
-    assert {source for source, carried in known.items() if not carried} == {"ledger"}
+    kinds = [letters for flow in flows() for letters in flow.letters() if not letters.required_workers([])]
+    assert {(letters.source, *letters.steps) for letters in kinds} == {("ledger",), ("outbox", *change_capture.STEPS)}
+    assert not any(letters.awaited() for letters in kinds)

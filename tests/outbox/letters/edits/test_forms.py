@@ -113,14 +113,14 @@ def without_names(payload):
     ids=["the first", "the next once that is mended", "all there is", "all of several, beside the lock"],
 )
 def test_a_copy_has_the_faults_that_its_gate_says(monkeypatch, gate, text, found):
-    monkeypatch.setattr(edits, "letters_of", lambda source: gate)
+    monkeypatch.setattr(edits, "letters_of", lambda *_: gate)
     letter = DeadLetter(source="any", payload=b'{"to": "ada", "sku": "A", "quantity": 1}')
     assert [(fault.line, fault.path) for fault in examine(letter, text, database_now()).faults] == found
 
 
 @pytest.mark.django_db
 def test_faults_stand_in_the_order_of_the_text_and_a_copy_without_a_change_is_refused(monkeypatch):
-    monkeypatch.setattr(edits, "letters_of", lambda source: Gate())
+    monkeypatch.setattr(edits, "letters_of", lambda *_: Gate())
     text = '{\n"to": "ada",\n"to": "eve",\n"sku": 7,\n"quantity": 0}'
     letter = DeadLetter(source="any", payload=b'{"to": "ada", "sku": "A", "quantity": 1}')
     said = [(fault.line, fault.path) for fault in examine(letter, text, database_now()).faults]
