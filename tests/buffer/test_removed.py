@@ -110,6 +110,7 @@ def live(request, make_topic, broker, monkeypatch):
     stop.set()
     found.thawed.set()
     thread.join(60)
+    sources.cache_clear()
 
 
 def said_of(topic, caplog):
