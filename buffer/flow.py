@@ -12,11 +12,11 @@ from django.db.models import Sum
 
 from buffer import verify
 from buffer.events.models import Batch, Bucket
-from buffer.flush import letters as flush
+from buffer.flush import batch_letters
 from buffer.flush.freeze import iso
 from buffer.home import OVERDUE, BufferNumbers, needs, stages
 from buffer.ingest.handler import Ingest
-from buffer.letters import KINDS
+from buffer.order_letters import KINDS
 from buffer.partitioned import sweep_batches, sweep_minutes
 from buffer.streams import GROUP, Stream, streams
 from config.admin import humanize
@@ -40,7 +40,7 @@ class Aggregator(TopicFlow[BufferNumbers]):
     group = GROUP
     reader = "Ingest"
     unread = "order messages unread"
-    awaited = (flush.PUBLISH,)
+    awaited = (batch_letters.PUBLISH,)
     numbers_class = BufferNumbers
     headline = ("orders waiting", "batches sent")
 

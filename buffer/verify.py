@@ -13,8 +13,8 @@ from uuid import UUID
 from django.db.models import Count, F, Q, Sum
 
 from buffer.events.models import Batch, BatchQuerySet, Bucket, BufferedEvent
+from buffer.flush.batch_letters import PUBLISH
 from buffer.flush.freeze import content_hash
-from buffer.flush.letters import PUBLISH
 from buffer.ingest.rebuild import is_under_way
 from buffer.partitioned import BATCHES_SWEPT, EVENTS
 from buffer.streams import GROUP, Stream

@@ -20,7 +20,7 @@ from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
-from outbox.delivery import letters as message_letters
+from outbox.delivery import message_letters
 from outbox.home import OutboxNumbers, gauges
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import groups_still_so, letters_ever

@@ -26,8 +26,8 @@ from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
 from throttler.home import ThrottlerNumbers, needs, stages, still_expiring
 from throttler.lanes.models import Lane, LaneOwner
 from throttler.lanes.read_model import FLOW
-from throttler.letters import WHY_NO_REPLAY, NotificationLetters
 from throttler.messages import gate
+from throttler.notification_letters import WHY_NO_REPLAY, NotificationLetters
 
 RECENT = timedelta(seconds=5)
 

@@ -17,8 +17,8 @@ from django.utils.http import urlencode
 
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BucketQuerySet, BufferedEvent, EventQuerySet
+from buffer.flush.batch_letters import CUT
 from buffer.flush.claim import STALE, caught_up_of, decide
-from buffer.flush.letters import CUT
 from buffer.partitioned import retained_months
 from buffer.streams import Stream, streams
 from config.admin import humanize

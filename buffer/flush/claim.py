@@ -14,8 +14,8 @@ from django.conf import settings
 from django.db import transaction
 
 from buffer.events.models import EMPTY, Batch, Bucket, BufferedEvent
+from buffer.flush.batch_letters import Unfrozen, is_refusal, set_aside
 from buffer.flush.freeze import Claimed, Frozen, LeasedBatch, cut, freeze, trace_cut
-from buffer.flush.letters import Unfrozen, is_refusal, set_aside
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.dialects.base import Row

@@ -12,9 +12,9 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from buffer.events.models import Batch, Bucket
+from buffer.flush.batch_letters import PUBLISH, newest_letters
 from buffer.flush.claim import claim
 from buffer.flush.freeze import LeasedBatch, ids_of_batches
-from buffer.flush.letters import PUBLISH, newest_letters
 from buffer.streams import GROUP, Stream, streams
 from config.database.clock import database_now
 from config.database.retry import full_jitter

@@ -16,8 +16,8 @@ from django.db.models import F
 
 from buffer.events.arrivals import OrderKey, Position, arrive
 from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
+from buffer.flush.batch_letters import CUT
 from buffer.flush.freeze import content_hash, headers_of, iso, trace_cut
-from buffer.flush.letters import CUT
 from buffer.streams import Items, Stream
 from config.admin.humanize import plural
 from config.database.dialects.base import Row

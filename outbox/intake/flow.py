@@ -20,7 +20,7 @@ from outbox.bookkeeping.progress import reader_stage, topic_stage
 from outbox.intake import reached
 from outbox.intake.envelope import envelope_of
 from outbox.intake.handler import GROUP, LONGEST_NAME, NAME, Intake
-from outbox.intake.letters import PromiseLetters
+from outbox.intake.promise_letters import PromiseLetters
 from outbox.letters.overview import letters_ever
 from outbox.letters.topic_flow import TopicFlow, TopicNumbers
 

@@ -14,7 +14,7 @@ from config.letters import Effect, EffectState, Judgement, Letters, Refusal
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers
-from outbox.delivery.letters import queue_depth
+from outbox.delivery.message_letters import queue_depth
 from outbox.letters import levers as letter_levers
 from outbox.letters import redelivery
 from outbox.letters.edits import copies_for, take_back_copies

@@ -11,7 +11,7 @@ from datetime import datetime
 from django.db import transaction
 
 from outbox.channels.handlers import Message, MessageHandler, Outcome
-from outbox.delivery import letters as message_letters
+from outbox.delivery import message_letters
 from outbox.letters.models import DeadLetter
 from outbox.messages.publish import publish
 from outbox.models import OutboxMessage

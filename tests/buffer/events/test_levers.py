@@ -8,7 +8,7 @@ from django.db import DataError
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent, EventQuerySet
 from buffer.flush.flusher import Flusher
-from buffer.letters import OrderLetters
+from buffer.order_letters import OrderLetters
 from buffer.verify import checks
 from config.admin.levers import Operator
 from config.database.clock import database_now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from buffer.ledger import letters as ledger_letters
+from buffer.ledger import movement_letters
 from buffer.models import InventoryStock, InventoryTracking
 from config.database.clock import database_now
 from outbox.letters import redelivery as proof
@@ -56,7 +56,7 @@ def test_rows_that_do_not_stand_prove_nothing(monkeypatch):
     """The handler says that it wrote them; the proof looks."""
     write(record(paid("S1", A=1)))
     stocks(A=0)
-    monkeypatch.setattr(ledger_letters, "read_known", lambda *_: {})
+    monkeypatch.setattr(movement_letters, "read_known", lambda *_: {})
     assert take_back(letters()) == {"S1": "waiting"}
     assert DeadLetter.objects.get().status == "requeued"
     monkeypatch.undo()

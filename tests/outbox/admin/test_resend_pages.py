@@ -192,7 +192,7 @@ def test_it_says_in_numbers_what_it_waits_for(boss, memory, go, monkeypatch):
     OutboxMessage.objects.filter(pk=promise("order:later")).update(available_at=database_now() + timedelta(hours=1))
     promise("order:now")  # due, but behind these
     assert "Behind 1 message of the channel memory." in text(page(boss, batch))
-    monkeypatch.setattr("outbox.delivery.letters.MOST_AHEAD", 1)
+    monkeypatch.setattr("outbox.delivery.message_letters.MOST_AHEAD", 1)
     for n in range(2):
         OutboxMessage.objects.filter(pk=promise(f"late:{n}")).update(available_at=database_now() - timedelta(hours=1))
     assert "Behind more than 1 messages of the channel memory." in text(page(boss, batch))

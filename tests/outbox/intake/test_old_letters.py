@@ -16,7 +16,7 @@ from outbox.bookkeeping.verify import every_record_has_an_outcome
 from outbox.intake.envelope import GONE, Promise
 from outbox.intake.flow import MessagesIn
 from outbox.intake.handler import NAME
-from outbox.intake.letters import FORGOTTEN, REPEATED
+from outbox.intake.promise_letters import FORGOTTEN, REPEATED
 from outbox.intake.reached import READ_BY, read_by
 from outbox.letters.levers import forecast, pull
 from outbox.letters.models import DeadLetter

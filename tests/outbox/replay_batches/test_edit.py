@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from buffer.ledger.letters import MovementLetters
+from buffer.ledger.movement_letters import MovementLetters
 from buffer.models import InventoryTracking
 from config.database.clock import database_now
 from config.flows import prove

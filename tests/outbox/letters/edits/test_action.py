@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from buffer.ledger.letters import MovementLetters
+from buffer.ledger.movement_letters import MovementLetters
 from buffer.models import InventoryTracking
 from config.admin.levers import Operator
 from config.database.clock import database_now

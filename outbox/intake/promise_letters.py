@@ -11,7 +11,7 @@ from config.gate import InvalidRecord
 from config.letters import Effect, Judgement, Letters, PayloadForm, Refusal
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
-from outbox.delivery import letters as message_letters
+from outbox.delivery import message_letters
 from outbox.intake import reached
 from outbox.intake.envelope import LOCKED, NAMED, READABLE, Prepared, envelope_of
 from outbox.intake.handler import Intake

@@ -8,9 +8,8 @@ from uuid import UUID
 
 from buffer.events.arrivals import OrderKey, Position
 from buffer.events.models import NO_BATCH, Batch
-from buffer.flush import letters as flush
-from buffer.flush import supplement
-from buffer.flush.letters import CUT, effect_of_batch, successors
+from buffer.flush import batch_letters, supplement
+from buffer.flush.batch_letters import CUT, effect_of_batch, successors
 from buffer.ingest.batch import StoredOrder
 from buffer.ingest.handler import EVENTS, Ingest
 from buffer.streams import Stream
@@ -122,19 +121,19 @@ class OrderLetters(Letters[DeadLetter]):
 class RefusedBatchLetters(OrderLetters):
     """Batches of one stream that the broker refused."""
 
-    steps = (flush.PUBLISH,)
+    steps = (batch_letters.PUBLISH,)
 
     def order_in(self, key: str, topic: str) -> str:
         return ""  # its own lines name the orders
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        return flush.judge(letters)
+        return batch_letters.judge(letters)
 
     def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return flush.take_back(letters)
+        return batch_letters.take_back(letters)
 
     def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return flush.effect(letters)
+        return batch_letters.effect(letters)
 
     def awaited(self) -> bool:
         return True
@@ -143,10 +142,10 @@ class RefusedBatchLetters(OrderLetters):
         return ""
 
     def discard(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return flush.discard(letters, now)
+        return batch_letters.discard(letters, now)
 
     def restore(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return flush.restore(letters, now)
+        return batch_letters.restore(letters, now)
 
     def why_not_edited(self, letter: DeadLetter) -> str:
         return "It is a refused batch: its bytes are promised."
