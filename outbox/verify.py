@@ -283,7 +283,7 @@ def _cancelled_was_counted(states: dict[str, int]) -> Check:
 
 
 def _cancelled_by_nobody() -> list[UUID]:
-    """As far back as the trail is kept, unless a action was about more messages than it could name."""
+    """As far back as the trail is kept, unless an action was about more messages than it could name."""
     cancelled = OutboxMessage.objects.filter(state__oneof=NOT_SENT, state=State.CANCELLED).order_by("pk")
     if gone_before := swept().before:
         cancelled = cancelled.filter(pk__gte=_first_id(gone_before + SLACK))

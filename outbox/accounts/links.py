@@ -44,7 +44,7 @@ class PasswordLink(NamedTuple):
 
 
 def make_link(request: HttpRequest, user: User) -> PasswordLink:
-    """An address that lets whoever has it set the password of `user`; a action, because it opens the account.
+    """An address that lets whoever has it set the password of `user`; an operator action, because it opens the account.
 
     It ends after PASSWORD_RESET_TIMEOUT, with the first password set, and with the next login.
     """

@@ -105,7 +105,7 @@ def first_answer(asked: Asked) -> Answer:
 # long between claim and action, looks once more and leaves the action to who took over.
 Result = TypeVar("Result")
 TAKEN_OVER_AFTER = timedelta(seconds=60)
-YOUNG = timedelta(seconds=15)  # of a claim with which a action may begin
+YOUNG = timedelta(seconds=15)  # of a claim with which an action may begin
 MOST_RERUNS, MOST_LOST = 20, 3
 
 
@@ -160,7 +160,7 @@ def _claim(asked: Asked, token: int) -> KeyClaim | Answer:
 def _renewed(claim: KeyClaim) -> tuple[KeyClaim, float]:
     """The claim, still ours and no older than a part of its minute: who wrote it may have waited, or slept, since.
 
-    With the time (monotonic, and of before the look) until which a action may begin: as long as that part once more.
+    With the time (monotonic, and of before the look) until which an action may begin: as long as that part once more.
     """
     while True:
         looked_at = time.monotonic()

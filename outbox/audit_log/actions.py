@@ -17,8 +17,8 @@ from config.telemetry.logs import RowIds, log_committed
 from config.telemetry.redaction import masked_error, without_addresses
 from outbox.audit_log.models import ActionSubject, OperatorAction
 
-# -- The operator's trail: each action inserts one action, in the transaction of its effect --------------------
-MOST_SUBJECTS = 1000  # rows of one action that find it again; a action about more is found from its batch
+# -- The operator's trail: each lever inserts one action, in the transaction of its effect --------------------
+MOST_SUBJECTS = 1000  # rows that find an action again; one about more is found from its batch
 
 
 class Subject(TypedDict, total=False):
@@ -48,7 +48,7 @@ def record(
 ) -> OperatorAction:
     """Insert an operator action; call it in the transaction of the effect.
 
-    `subject_type` is a model (`outbox.deadletter`); `subject_ids` are the keys of its rows where a action has several,
+    `subject_type` is a model (`outbox.deadletter`); `subject_ids` are the keys of its rows where an action has several,
     of which the first 1,000 are kept. The result loses e-mail addresses: it may hold what a provider said.
     """
     if len(subject_ids) == 1:
@@ -80,7 +80,7 @@ def record(
 
 
 def _kept(result: str) -> str:
-    """The error of a action that failed again may repeat values of a payload; nobody can mask them later."""
+    """The error of an action that failed again may repeat values of a payload; nobody can mask them later."""
     return masked_error(result) if result.startswith("failed again") else without_addresses(result)
 
 
@@ -103,7 +103,7 @@ def record_export(
     )  # fmt: skip
 
 
-# -- Refused POSTs: who asked for a action without its right is written down as who did it would be ------------
+# -- Refused POSTs: who asked for an action without its right is written down as who did it would be ------------
 VERB = "refused"
 MOST = 50  # rows named, characters of a key
 

@@ -31,7 +31,7 @@ class ActionSubject(models.Model):
 
 
 class ActionSeal(models.Model):
-    """A link of the chain over the operator actions: made after the action, kept for ever."""
+    """A link of the chain over the operator actions: made after its transaction, kept for ever."""
 
     number = models.BigIntegerField(primary_key=True, help_text="1, 2, 3, … without a gap.")
     action = models.BigIntegerField(unique=True, help_text="The primary key of the action.")
@@ -66,7 +66,7 @@ class OperatorActionQuerySet(models.QuerySet):
 
 
 class OperatorAction(models.Model):
-    """Who did what to which rows, and why: append-only, written in the transaction of the action.
+    """Who did what to which rows, and why: append-only, written in the transaction of the effect.
 
     The actor is a name and a number and no foreign key: nothing may change this row when an account is deleted.
     """

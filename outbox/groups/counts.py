@@ -65,7 +65,7 @@ COUNT_CLOSED = Upsert(
 
 
 class Shift(NamedTuple):
-    """What a action changes in a group's counts; `closed` letters were resolved or discarded."""
+    """What an action changes in a group's counts; `closed` letters were resolved or discarded."""
 
     open: int = 0
     requeued: int = 0

@@ -30,7 +30,7 @@ MOST_STOPPED = 20
 def record_batch(
     batch: ReplayBatch, operator: Operator, verb: str, reason: str, result: str, rows: int = 0, before: str = ""
 ) -> None:
-    """Insert an action about a batch, in the transaction of the action; `before` is the state that it has left."""
+    """Insert an action about a batch, in the transaction of its effect; `before` is the state that it has left."""
     subject = f"{batch}: {batch.verb} {words_of(batch)}"
     detail = {"batch": batch.pk, "filter": batch.filter}
     detail |= {"change": FieldChange.of(batch.edit).without_values()} if batch.edit else {}

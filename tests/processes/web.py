@@ -98,8 +98,8 @@ def send_half(action: Callable[[], None]) -> None:
 
     original = Producer.send_all
 
-    def halved(self: Producer, messages: Sequence[Outgoing]) -> Any:
-        original(self, messages[: len(messages) // 2])
+    def halved(self: Producer, messages: Sequence[Outgoing], until: float) -> Any:
+        original(self, messages[: len(messages) // 2], until)
         action()
 
     Producer.send_all = halved  # type: ignore[method-assign]

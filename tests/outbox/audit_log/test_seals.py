@@ -61,7 +61,7 @@ def faults() -> list[tuple[str, object]]:
 
 @contextmanager
 def slow_deed():
-    """A action whose transaction is open as long as the block; yields its key."""
+    """An action whose transaction is open as long as the block; yields its key."""
     done, go_on, found = threading.Event(), threading.Event(), []
 
     def action() -> None:
