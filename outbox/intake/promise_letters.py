@@ -139,8 +139,13 @@ class PromiseLetters(Letters[DeadLetter]):
 
     def faults(self, letter: DeadLetter) -> list[str]:
         """What is wrong with its record, and where, as far as a channel says it of a payload; nothing is written."""
-        place = _placed(letter)[1] or "$"
-        return [buried.error.replace("at `$", f"at `{place}") for buried in _prepared(letter).letters]
+        fields, place = _placed(letter)
+        errors = [buried.error for buried in _prepared(letter).letters]
+        payload = fields.get("payload")
+        handler = handlers().get(str(fields.get("channel"))) if errors and isinstance(payload, dict) else None
+        more = handler.faults(payload) if handler else []  # the gate says the first of them
+        errors += [fault for fault in more if not any(fault in error for error in errors)]
+        return [error.replace("at `$", f"at `{place or '$'}") for error in errors]
 
     def form(self, letter: DeadLetter) -> PayloadForm | None:
         fields, place = _placed(letter)
