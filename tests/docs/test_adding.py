@@ -184,7 +184,7 @@ def found(copy):
 
 def run(copy, *arguments, **environment) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=copy, capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, *arguments], cwd=copy, capture_output=True, text=True, timeout=300, check=False,
         env={**os.environ, **dict.fromkeys(TOLD_BY, ""), "DJANGO_SETTINGS_MODULE": "config.settings", "PYTHONPATH": str(copy), "DEMO": "1",
              "DATABASE_URL": f"sqlite:///{copy}/db.sqlite3", "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
              "ALLOWED_HOSTS": "testserver", **environment},
