@@ -84,12 +84,12 @@ def take(base: str, wanted: Collection[tuple[str, str]], folder: Path) -> None:
         people = {who: sign_in(browser, base, who) for who in {PAGES[name].who for name, _ in wanted}}
         for name, seen in wanted:
             page = people[PAGES[name].who].new_page()
-            home_row(page, base, name, seen, folder / (f"{name}.png" if seen == "light" else f"{name}-{seen}.png"))
+            picture(page, base, name, seen, folder / (f"{name}.png" if seen == "light" else f"{name}-{seen}.png"))
             page.close()
         browser.close()
 
 
-def home_row(page: Any, base: str, name: str, seen: str, file: Path) -> None:
+def picture(page: Any, base: str, name: str, seen: str, file: Path) -> None:
     from tests.screenshots.camera import HIGH, LOOKS, look, show
     from tests.screenshots.letters import hold_on
     from tests.screenshots.pages import PAGES

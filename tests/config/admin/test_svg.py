@@ -11,13 +11,13 @@ HOSTILE = '"><script>&'
 
 
 def test_all_is_escaped():
-    drawn = svg.home_row(HOSTILE, [svg.element("text", HOSTILE, css=HOSTILE)], HOSTILE)
+    drawn = svg.picture(HOSTILE, [svg.element("text", HOSTILE, css=HOSTILE)], HOSTILE)
     assert "<script" not in drawn
     assert drawn.count("&quot;&gt;&lt;script&gt;&amp;") == 4
 
 
 def test_a_picture_has_a_name_or_is_hidden():
-    assert svg.home_row("a", []) == '<svg class="a" aria-hidden="true"/>'
+    assert svg.picture("a", []) == '<svg class="a" aria-hidden="true"/>'
     assert 'role="img" aria-label="Three"' in svg.chart("a", [], "Three")
     assert "hidden" not in svg.chart("a", [], heading="rate")
 
