@@ -11,14 +11,14 @@ from config.kafka import topic_name
 from config.partitions.rotation import driver_for
 from outbox.audit_log.flow import sweep
 from outbox.audit_log.models import OperatorAction
-from outbox.bookkeeping.models import Watermark
+from outbox.bookkeeping.models import FlowCounter, Watermark
 from outbox.delivery import levers
 from outbox.flow import Outbox
 from outbox.groups.models import FailureGroup
 from outbox.letters.levers import pull
 from outbox.letters.models import BurialKey, DeadLetter
 from outbox.messages.publish import NONE_BEFORE, confirm
-from outbox.messages.retention import sweep_keys
+from outbox.messages.retention import ATTEMPTS_GONE, sweep_keys
 from outbox.models import DeliveryAttempt, OutboxMessage
 from outbox.partitioned import ATTEMPTS
 from outbox.topic_replay.models import TopicReplay
@@ -130,6 +130,7 @@ def test_what_people_and_providers_settle_is_no_finding(traffic, memory, go, lat
 
 def test_attempts_that_a_shorter_retention_has_dropped_are_not_missed(memory, go, settings):
     name = "no sent message without its attempt"
+    FlowCounter.objects.filter(flow=ATTEMPTS_GONE).delete()  # on MySQL what another test dropped is committed
     settings.ATTEMPT_RETENTION_DAYS = 1
     old = promise("order:old")
     go(memory)
