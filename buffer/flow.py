@@ -40,7 +40,7 @@ class Aggregator(TopicFlow[BufferNumbers]):
     group = GROUP
     reader = "Ingest"
     unread = "order messages unread"
-    awaited = (batch_letters.PUBLISH,)
+    urgent_steps = (batch_letters.PUBLISH,)
     numbers_class = BufferNumbers
     headline = ("orders waiting", "batches sent")
 

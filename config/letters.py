@@ -73,16 +73,15 @@ Letter = TypeVar("Letter")  # a row of its table, which only the layers above kn
 class Letters(Generic[Letter]):
     """The dead letters of a source that failed in certain steps, as their flow knows them.
 
-    The source is a stream or the flow itself. `letters` below are at most 500 of these. A copy that somebody has edited is a letter with another payload:
-    `judge` and `take_back` get it like any other.
+    The source is a stream or the flow itself. `letters` below are at most 500 of these. A copy that somebody has edited
+    is a letter with another payload: `judge` and `take_back` get it like any other.
     """
 
     steps: Collection[str] = ()  # those of these letters; empty: of all that no other object of the source names
     readable: Sequence[str] = ()  # paths in its JSON whose values whoever sees the page may read: `items[].sku`
     named: Sequence[str] = ()  # paths whose names may be read, and whose values only after a reveal
-    locked: Sequence[
-        str
-    ] = ()  # paths that a copy leaves as they are; with a `?` behind it, a missing one stays missing
+    # Paths that a copy leaves as they are; with a `?` behind it, a missing one stays missing.
+    locked: Sequence[str] = ()
     keyed = False  # whether `keys` names any
     shares_queue = False  # whether letters taken back stand in one line with live traffic, which then waits behind them
     patience = timedelta(hours=1)  # how long a requeued letter may be without its effect before somebody should look

@@ -21,7 +21,7 @@ from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery import message_letters
-from outbox.home import OutboxNumbers, gauges
+from outbox.home import OutboxNumbers, gauges, home_row
 from outbox.letters.models import DeadLetter
 from outbox.letters.overview import groups_still_so, letters_ever
 from outbox.messages.models import FLOW, LOCKED, NAMED, READABLE, DeliveryAttempt, OutboxMessage
@@ -43,8 +43,6 @@ class Outbox(Flow):
         return [Worker("relay_outbox")]
 
     def home_row(self, now: datetime) -> HomeRow | None:
-        from outbox.home import home_row
-
         return home_row(OutboxNumbers(now))
 
     def still_so(self, kind: str, keys: Collection[str], now: datetime) -> Collection[str]:

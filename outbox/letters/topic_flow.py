@@ -64,7 +64,7 @@ class TopicFlow(Flow, Generic[Figures]):
     unread = ""  # what people call records that wait in Kafka
     outcomes: Sequence[str] = ()  # counters: each record adds one to one of them
     parked: Sequence[str] = ("parked", "late")  # counters of what became letters
-    awaited: Sequence[str] = ()  # steps whose letters somebody waits for
+    urgent_steps: Sequence[str] = ()  # steps whose letters somebody waits for
     scope_length = 0  # characters of a topic in the scope of a counter
     numbers_class: type[Figures]
 
@@ -95,7 +95,7 @@ class TopicFlow(Flow, Generic[Figures]):
             stages=list(self.stages(numbers)),
             needs=[
                 *position_needs(numbers.progress, self.reader),
-                *letter_needs(numbers.names, self.awaited),
+                *letter_needs(numbers.names, self.urgent_steps),
                 *self.own_needs(numbers),
             ],
             **letter_counts(numbers.names),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,7 +19,7 @@ from outbox.groups.models import FailureGroup
 from outbox.letters.levers import pull
 from outbox.letters.models import BurialKey, DeadLetter
 from outbox.messages.publish import NONE_BEFORE, confirm
-from outbox.messages.retention import ATTEMPTS_GONE, sweep_keys
+from outbox.messages.retention import ATTEMPTS_GONE, note_attempts, sweep_keys
 from outbox.models import DeliveryAttempt, OutboxMessage
 from outbox.partitioned import ATTEMPTS
 from outbox.topic_replay.models import TopicReplay
@@ -142,6 +143,7 @@ def test_attempts_that_a_shorter_retention_has_dropped_are_not_missed(memory, go
     for partition in reversed(driver_for(ATTEMPTS, "default").existing()):
         if partition.upper and partition.upper <= day.upper:
             driver_for(ATTEMPTS, "default").drop(partition)
+    note_attempts("default", ATTEMPTS, replace(day, upper=day.upper - timedelta(days=3)))  # an older one, dropped late
     settings.ATTEMPT_RETENTION_DAYS = 30
     assert name not in failing()
     DeliveryAttempt.objects.filter(message_id=young).delete()
