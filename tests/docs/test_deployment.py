@@ -122,7 +122,8 @@ def test_prometheus_is_told_the_ports_of_the_target():
 
 @pytest.mark.processes
 def test_the_example_environment_is_fit_for_production(tmp_path):
-    given = dict(re.findall(r"^([A-Z_]+)=(.*)$", read(SYSTEMD / "spillway.env.example"), re.MULTILINE))
+    lines = re.findall(r"^([A-Z_]+)=(.*)$", read(SYSTEMD / "spillway.env.example"), re.MULTILINE)
+    given = {name: value.strip('"') for name, value in lines}
     names = ("PATH", "HOME", "TMPDIR", "PYTHONPATH", "SYSTEMROOT")
     environment = {name: os.environ[name] for name in names if name in os.environ}
     secret = "x" * 25 + "0123456789abcdefghijklmnopqrstuvwxyz"

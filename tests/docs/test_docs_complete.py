@@ -181,8 +181,8 @@ def test_every_link_leads_somewhere(path):
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_blank_line_breaks_a_table(path):
-    for table in re.findall(r"^\|.*(?:\n\|.*)*", FENCE.sub("", read(path)), re.MULTILINE):
-        assert re.match(r".*\n\|[ :|-]+\|(\n|$)", table), table
+    for table in re.findall(r"^ *\|.*(?:\n *\|.*)*", FENCE.sub("", read(path)), re.MULTILINE):
+        assert re.match(r".*\n *\|[ :|-]+\|(\n|$)", table), table
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
