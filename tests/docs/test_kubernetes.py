@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.urls import get_resolver
 
 from buffer.ingest.handler import LOW_WATER
 from config.telemetry.activity import HANGS
@@ -381,3 +382,50 @@ def test_whatever_has_several_pods_is_spread_over_nodes():
     assert {"web", "replay", "throttler"} <= several
     spread = {name for name, pod in pods("large").items() if pod.get("topologySpreadConstraints")}
     assert spread == several
+
+
+# -- what the Prometheus Operator and an ingress are given -------------------------------------------------------------
+def test_the_operators_rules_are_the_rules_and_its_monitors_the_jobs():
+    head = read(FOLDER / "operator" / "rules.yaml")
+    (command,) = re.findall(r"^#   (\{ .+; \}) \| kubectl", head, re.MULTILINE)
+    made = subprocess.run(command, shell=True, cwd=FOLDER / "operator", capture_output=True, text=True, check=True)  # noqa: S602
+    rule = yaml.safe_load(made.stdout)
+    assert (rule["apiVersion"], rule["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load(read(ROOT / "deploy" / "prometheus" / "alerts.yml"))
+
+    monitors = list(yaml.safe_load_all(read(FOLDER / "operator" / "monitors.yaml")))
+    asked = {}
+    for monitor in monitors:
+        (labels,), (endpoint,) = monitor["spec"]["selector"].values(), monitor["spec"]["podMetricsEndpoints"]
+        ((label, value),) = labels.items()
+        (job,) = (one["replacement"] for one in endpoint["relabelings"] if one["targetLabel"] == "job")
+        asked[job] = {
+            one["metadata"]["name"]
+            for one in of_kind("large", "Deployment", "StatefulSet")
+            if one["spec"]["template"]["metadata"]["labels"].get(label) == value
+            and endpoint["port"]
+            in {port["name"] for port in container(one["spec"]["template"]["spec"]).get("ports", [])}
+        }
+    assert asked == {"spillway-web": {"web"}, "spillway-workers": set(pods("large")) - {"web", "beat", "migrate"}}
+
+
+def test_the_example_ingress_leads_to_all_but_what_asks_for_no_password():
+    ingress = yaml.safe_load(read(FOLDER / "ingress.yaml"))
+    kubernetes_validate.validate(ingress, VERSION, strict=True)
+    (rule,) = ingress["spec"]["rules"]
+    led = {path["path"] for path in rule["http"]["paths"]}
+    for path in rule["http"]["paths"]:
+        assert path["backend"]["service"] == {"name": "web", "port": {"name": "http"}}
+    routes = {
+        f"/{str(pattern.pattern).strip('^').split('/')[0]}" for pattern in every_route(get_resolver().url_patterns)
+    }
+    assert led == routes - {"/", "/metrics", "/healthz", "/readyz"} | {settings.STATIC_URL.rstrip("/")}
+
+
+def every_route(patterns: list[Any]) -> Iterator[Any]:
+    """The patterns that begin a path; an `include` without a prefix is its members."""
+    for pattern in patterns:
+        if hasattr(pattern, "url_patterns") and not str(pattern.pattern):
+            yield from every_route(pattern.url_patterns)
+        else:
+            yield pattern
