@@ -125,6 +125,21 @@ def warnings(connection: BaseDatabaseWrapper) -> Iterator[str]:
                 yield f"{migration}: {table}, about {rows:,} rows: {wait}"
 
 
+def stopped_first(connection: BaseDatabaseWrapper) -> Iterator[str]:
+    """A sentence for each step before `migrate` on which the code of before cannot run, and how one goes back behind it.
+
+    Such a migration says so: `stops`, the commands of the version before, and `back`, what `migrate` is given (empty:
+    only a backup leads back). Every other one leaves the code of before at work.
+    """
+    executor = MigrationExecutor(connection)
+    if not executor.loader.applied_migrations:
+        return  # a new database: nothing runs
+    for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        if stops := getattr(migration, "stops", ()):
+            back = f"`migrate {migration.back}`" if migration.back else "the backup"
+            yield f"{migration}: stop {', '.join(stops)} of the version before first; back again by {back}"
+
+
 def lock_of(statement: str, vendor: str) -> tuple[str, str]:
     """The table of a statement, and who waits for how long; nothing where that is a moment."""
     text = " ".join(statement.split())

@@ -6,6 +6,8 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
+    stops = ("all workers", "web")
+    back = ""
     dependencies = [
         ('outbox', '0003_worker_process'),
     ]

@@ -6,6 +6,8 @@ ONCE = models.UniqueConstraint(fields=["subscription", "incident", "episode", "p
 
 
 class Migration(migrations.Migration):
+    stops = ("web", "notify_people")
+    back = "outbox 0011"
     dependencies = [("outbox", "0011_message_trace")]
 
     operations = [

@@ -5,6 +5,8 @@ from django.db import migrations
 
 class Migration(migrations.Migration):
 
+    stops = ("run_throttler",)
+    back = "throttler 0001"
     dependencies = [
         ("throttler", "0001_schema"),
     ]

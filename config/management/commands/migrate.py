@@ -1,4 +1,4 @@
-"""Django's own command; says what it locks, and on MySQL and MariaDB goes on where a migration was interrupted."""
+"""Django's own command; says what has to stop and what it locks, and on MySQL and MariaDB goes on where a migration was interrupted."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from django.db import connections
 from django.db.migrations import Migration
 
 from config.database.mysql.schema import MigrationJournal
-from config.database.tables import warnings
+from config.database.tables import stopped_first, warnings
 
 
 class Command(migrate.Command):
@@ -15,9 +15,13 @@ class Command(migrate.Command):
 
     def handle(self, *args: object, **options: Any) -> None:
         self.connection = connections[options["database"]]
-        if options["verbosity"] and not options["app_label"] and (lines := list(warnings(self.connection))):
-            self.stdout.write(self.style.MIGRATE_HEADING("Steps on big tables:"))
-            self.stdout.write("\n".join(f"  {line}" for line in lines))
+        if options["verbosity"] and not options["app_label"]:
+            for heading, sentences in (
+                ("Steps that the version before does not survive:", stopped_first(self.connection)),
+                ("Steps on big tables:", warnings(self.connection)),
+            ):
+                if lines := "\n".join(f"  {sentence}" for sentence in sentences):
+                    self.stdout.write(f"{self.style.MIGRATE_HEADING(heading)}\n{lines}")
         super().handle(*args, **options)
         if journal := getattr(self.connection, "journal", None):
             journal.remove()
