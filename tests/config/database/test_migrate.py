@@ -49,6 +49,12 @@ def test_migrate_is_refused_in_no_state_and_a_cut_one_goes_on(walk):
     assert cut["tables"] == stepped["tables"]
 
 
+def test_behind_a_step_that_names_a_way_back_and_forward_again_beside_rows(walk):
+    there_and_back, stepped = walk("back"), walk("steps")
+    assert there_and_back["went"] >= 2
+    assert there_and_back["tables"] == stepped["tables"]
+
+
 @SERVER
 def test_no_table_is_ever_without_a_primary_key(walk):
     """sql_require_primary_key is the default of many managed servers."""
