@@ -1,20 +1,20 @@
-"""Letters of the aggregator, by source and step: orders that were never stored, refused batches, versions that came late."""
+"""Letters of orders: those that were never stored, and versions of stored ones that came late, or that no batch could hold."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
 from buffer.events.arrivals import OrderKey, Position
 from buffer.events.models import NO_BATCH, Batch
-from buffer.flush import batch_letters, supplement
-from buffer.flush.batch_letters import CUT, effect_of_batch, successors
+from buffer.flush import supplement
+from buffer.flush.batch_letters import CUT, RefusedBatchLetters, StreamLetters, effect_of_batch, successors
 from buffer.ingest.batch import StoredOrder
 from buffer.ingest.handler import EVENTS, Ingest
 from buffer.streams import Stream
 from config.gate import InvalidRecord
-from config.letters import Effect, Judgement, Letters
+from config.letters import Effect, Judgement
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import (
     ReturnedBatch,
@@ -29,14 +29,8 @@ from outbox.letters.redelivery import (
 GONE = "the order is not in the buffer any more"
 
 
-class OrderLetters(Letters[DeadLetter]):
+class OrderLetters(StreamLetters):
     """Orders of one stream that were never stored."""
-
-    def __init__(self, stream: Stream) -> None:
-        super().__init__(stream.name)
-        self.stream = stream
-        self.readable, self.locked = stream.readable, stream.locked
-        self.patience = max(Letters.patience, 2 * stream.cap)
 
     def order_in(self, key: str, topic: str) -> str:
         return key
@@ -101,9 +95,6 @@ class OrderLetters(Letters[DeadLetter]):
     def blocked_reason(self, letters: Sequence[DeadLetter], now: datetime) -> str:
         return ""  # what is stored has found room
 
-    def required_workers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
-        return {"flush_buffer": [self.source]}
-
     def why_not_edited(self, letter: DeadLetter) -> str:
         return ""
 
@@ -116,39 +107,6 @@ class OrderLetters(Letters[DeadLetter]):
     def faults(self, letter: DeadLetter) -> Sequence[str]:
         """What the gate and the months that are kept say against its record; nothing is written."""
         return [refused.error for refused in Ingest(self.stream).prepare(batch_of(letter)).letters]
-
-
-class RefusedBatchLetters(OrderLetters):
-    """Batches of one stream that the broker refused."""
-
-    steps = (batch_letters.PUBLISH,)
-
-    def order_in(self, key: str, topic: str) -> str:
-        return ""  # its own lines name the orders
-
-    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        return batch_letters.judge(letters)
-
-    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return batch_letters.take_back(letters)
-
-    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return batch_letters.effect(letters)
-
-    def awaited(self) -> bool:
-        return True
-
-    def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return ""
-
-    def discard(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return batch_letters.discard(letters, now)
-
-    def restore(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return batch_letters.restore(letters, now)
-
-    def why_not_edited(self, letter: DeadLetter) -> str:
-        return "It is a refused batch: its bytes are promised."
 
 
 class LateLetters(OrderLetters):

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Count, Max, Q
 
 from config.admin import humanize
 from config.database.clock import database_now
-from config.flows import Check, Flow, HomeRow, Reading, Worker, order_in
-from config.letters import Effect, Judgement, Letters, PayloadForm
+from config.flows import Check, Flow, HomeRow, Reading, Worker
+from config.letters import Letters
 from config.telemetry.redaction import masked_error
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
-from outbox.delivery import message_letters
+from outbox.delivery.message_letters import MessageLetters
 from outbox.home import OutboxNumbers, gauges, home_row
-from outbox.letters.models import DeadLetter
 from outbox.letters.overview import groups_still_so, letters_ever
-from outbox.messages.models import FLOW, LOCKED, NAMED, READABLE, DeliveryAttempt, OutboxMessage
+from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 from outbox.messages.retention import sweep_keys, sweep_resends
 from outbox.notices.incidents import notices_diagnosis
 from outbox.processes.overview import processes_diagnosis, still_troubled
 from outbox.replay_batches.lifecycle import batches_still_stopped
 from outbox.replay_batches.models import ReplayBatch
-from outbox.workers import change_capture
+from outbox.workers.change_capture import HintLetters
 
 
 class Outbox(Flow):
@@ -89,81 +87,6 @@ class Outbox(Flow):
 
     def letters(self) -> Sequence[Letters]:
         return [MessageLetters(FLOW), HintLetters(FLOW)]
-
-
-class MessageLetters(Letters[DeadLetter]):
-    """The dead letters of messages."""
-
-    readable = READABLE
-    named = NAMED
-    locked = LOCKED
-    shares_queue = True
-
-    def order_in(self, key: str, topic: str) -> str:
-        return order_in(key)
-
-    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        return message_letters.judge(letters)
-
-    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return message_letters.take_back(letters, now)
-
-    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return message_letters.effect(letters)
-
-    def requeue_in_words(self, letters: Sequence[DeadLetter]) -> tuple[str, str]:
-        promise = "Each message is sent again."
-        if message_letters.channels_of(letters) == {"email"}:
-            what = "The mail is" if len(letters) == 1 else "Each mail is"
-            promise = f"{what} sent again, to the same address and with the same text."
-        rest = "It has all its tries again. What counts as sent already is not sent twice. If it fails again, a new letter says why."
-        return promise, rest
-
-    def awaited(self) -> bool:
-        return True
-
-    def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return ChannelState.objects.why_closed(message_letters.channels_of(letters), now)
-
-    def required_workers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
-        return {"relay_outbox": message_letters.channels_of(letters)}
-
-    def queue_depth(self, letters: Sequence[DeadLetter], now: datetime) -> str:
-        return message_letters.queue_depth([message_letters.message_of(letter) for letter in letters], now)
-
-    def pace(self) -> float:
-        rates = [handler.rate() for handler in handlers().values()]
-        return min(filter(None, rates), default=0.0)
-
-    def why_not_edited(self, letter: DeadLetter) -> str:
-        return ""
-
-    def faults(self, letter: DeadLetter) -> Sequence[str]:
-        return message_letters.faults(letter)
-
-    def form(self, letter: DeadLetter) -> PayloadForm | None:
-        return message_letters.form(letter)
-
-
-class HintLetters(Letters[DeadLetter]):
-    """The dead letters of records of the change capture. A hint sends nothing that the poller would not send."""
-
-    steps = change_capture.STEPS
-    readable = READABLE
-    named = NAMED
-    locked = LOCKED
-
-    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Judgement]:
-        return change_capture.judge(letters)
-
-    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return change_capture.take_back(letters, now)
-
-    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> Mapping[UUID, Effect]:
-        return change_capture.effect(letters, now)
-
-    def why_not_edited(self, letter: DeadLetter) -> str:
-        return "It is a hint of change capture: the poller takes its message in any case."
 
 
 # -- What doctor asks: do the workers work, and does anything leave by the channels --------------------------

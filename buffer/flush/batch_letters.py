@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.retry import Remedy, remedy_for
 from config.kafka import Replayed, topic_name
-from config.letters import Effect, Judgement
+from config.letters import Effect, Judgement, Letters
 from config.telemetry.logs import RowIds, log_committed
 from config.telemetry.redaction import error_text, trace_of
 from outbox.bookkeeping import counters
@@ -91,33 +91,96 @@ NOT_PARKED = "the batch is no longer parked"
 Status = Batch.Status
 
 
-def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
-    parked = set(Batch.objects.parked().filter(pk__in=_ids(letters)).values_list("pk", flat=True))
-    again = Judgement(True, "Its batch is published again.", "The broker refuses it until its limit is raised.", "warn")
-    return {letter.pk: again if batch_of(letter) in parked else would_refuse(NOT_PARKED) for letter in letters}
+class StreamLetters(Letters[DeadLetter]):
+    """What all letters of one stream have in common: what of them may be read, and who brings their effect."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream.name)
+        self.stream = stream
+        self.readable, self.locked = stream.readable, stream.locked
+        self.patience = max(Letters.patience, 2 * stream.cap)
+
+    def required_workers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
+        return {"flush_buffer": [self.source]}
 
 
-def take_back(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
-    """Free the batches, in the caller's transaction."""
-    if not letters:
-        return {}
-    rows = Batch.objects.parked().filter(pk__in=_ids(letters))
-    parked = dict(rows.order_by("pk").select_for_update().values_list("pk", "event_count"))
-    Batch.objects.parked().filter(pk__in=parked).put(Status.CLAIMED)
-    if parked:
-        # A letter holds the message of its batch.
-        again = ((batch_of(letter), bytes(letter.payload or b"")) for letter in letters if batch_of(letter) in parked)
-        orders = RowIds(orders_in(again), sum(parked.values()), order_id=0, of_batch=1)
-        ids = RowIds(parked, batch_id=None) | orders
-        log_committed("batches_freed", batches=len(parked), ids=ids)
-    freed, refused = Effect("waiting", "the batch is published again"), Effect("refused", NOT_PARKED)
-    return {letter.pk: freed if batch_of(letter) in parked else refused for letter in letters}
+class RefusedBatchLetters(StreamLetters):
+    """Batches of one stream that the broker refused."""
 
+    steps = (PUBLISH,)
 
-def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
-    """`sent` proves it; parked again is failed again, with the letter that says why."""
-    batches, later = Batch.objects.in_bulk(_ids(letters)), successors(letters, PUBLISH)
-    return {letter.pk: _effect(letter, batches.get(batch_of(letter)), later.get(letter.pk)) for letter in letters}
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
+        parked = set(Batch.objects.parked().filter(pk__in=_ids(letters)).values_list("pk", flat=True))
+        again = Judgement(
+            True, "Its batch is published again.", "The broker refuses it until its limit is raised.", "warn"
+        )
+        return {letter.pk: again if batch_of(letter) in parked else would_refuse(NOT_PARKED) for letter in letters}
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """Free the batches, in the caller's transaction."""
+        rows = Batch.objects.parked().filter(pk__in=_ids(letters))
+        parked = dict(rows.order_by("pk").select_for_update().values_list("pk", "event_count"))
+        Batch.objects.parked().filter(pk__in=parked).put(Status.CLAIMED)
+        if parked:
+            # A letter holds the message of its batch.
+            again = (
+                (batch_of(letter), bytes(letter.payload or b"")) for letter in letters if batch_of(letter) in parked
+            )
+            orders = RowIds(orders_in(again), sum(parked.values()), order_id=0, of_batch=1)
+            ids = RowIds(parked, batch_id=None) | orders
+            log_committed("batches_freed", batches=len(parked), ids=ids)
+        freed, refused = Effect("waiting", "the batch is published again"), Effect("refused", NOT_PARKED)
+        return {letter.pk: freed if batch_of(letter) in parked else refused for letter in letters}
+
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """`sent` proves it; parked again is failed again, with the letter that says why."""
+        batches, later = Batch.objects.in_bulk(_ids(letters)), successors(letters, PUBLISH)
+        return {letter.pk: _effect(letter, batches.get(batch_of(letter)), later.get(letter.pk)) for letter in letters}
+
+    def discard(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """Discard the parked batches with their orders."""
+        batches, effects, orders = _locked(letters, Status.PARKED), {}, 0
+        closed: list[Batch] = []
+        for letter in letters:
+            if (batch := batches.pop(batch_of(letter), None)) is None:
+                effects[letter.pk] = Effect("refused", NOT_PARKED)
+                continue
+            # Its orders first: as soon as the batch is no longer parked they read as sent.
+            rows = BufferedEvent.objects.discard_claimed(batch, now)
+            Batch.objects.parked().filter(pk=batch.pk).update(status=Status.DISCARDED)
+            orders += rows
+            closed.append(batch)
+            effects[letter.pk] = Effect("discarded", f"the batch and its {rows} orders are discarded")
+        if closed:
+            counters.add({(closed[0].stream, "flush", "discarded"): orders}, now)
+            log_committed("batches_discarded", batches=len(closed), orders=orders, ids=ids_of_batches(closed, orders))
+        return effects
+
+    def restore(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """Park the discarded batches and their orders again; nothing is written of one whose orders went another way."""
+        batches, effects, orders = _locked(letters, Status.DISCARDED), {}, 0
+        opened: list[Batch] = []
+        for letter in letters:
+            batch = batches.pop(batch_of(letter), None)
+            why = _why_not_restored(batch) if batch else "its batch is not kept any more, or was not discarded"
+            if batch is None or why:
+                effects[letter.pk] = Effect("refused", why)
+                continue
+            Batch.objects.filter(pk=batch.pk, status=Status.DISCARDED).put(Status.PARKED)
+            rows = BufferedEvent.objects.discarded_with(batch).update(status="claimed", updated_at=now)
+            orders += rows
+            opened.append(batch)
+            effects[letter.pk] = Effect("waiting", f"the batch is a dead letter again, with its {rows} orders")
+        if opened:
+            counters.add({(opened[0].stream, "flush", "discarded"): -orders}, now)
+            log_committed("batches_restored", batches=len(opened), orders=orders, ids=ids_of_batches(opened, orders))
+        return effects
+
+    def awaited(self) -> bool:
+        return True
+
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return "It is a refused batch: its bytes are promised."
 
 
 def _effect(letter: DeadLetter, batch: Batch | None, after: DeadLetter | None) -> Effect:
@@ -139,51 +202,10 @@ def effect_of_batch(pk: UUID, batch: Batch | None) -> Effect:
     return Effect("waiting", f"batch {pk} {words}", url)
 
 
-def discard(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-    """Discard the parked batches with their orders."""
-    batches, effects, orders = _locked(letters, Status.PARKED), {}, 0
-    closed: list[Batch] = []
-    for letter in letters:
-        if (batch := batches.pop(batch_of(letter), None)) is None:
-            effects[letter.pk] = Effect("refused", NOT_PARKED)
-            continue
-        # Its orders first: as soon as the batch is no longer parked they read as sent.
-        rows = BufferedEvent.objects.discard_claimed(batch, now)
-        Batch.objects.parked().filter(pk=batch.pk).update(status=Status.DISCARDED)
-        orders += rows
-        closed.append(batch)
-        effects[letter.pk] = Effect("discarded", f"the batch and its {rows} orders are discarded")
-    if closed:
-        counters.add({(closed[0].stream, "flush", "discarded"): orders}, now)
-        log_committed("batches_discarded", batches=len(closed), orders=orders, ids=ids_of_batches(closed, orders))
-    return effects
-
-
-def restore(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-    """Park the discarded batches and their orders again; nothing is written of one whose orders went another way."""
-    batches, effects, orders = _locked(letters, Status.DISCARDED), {}, 0
-    opened: list[Batch] = []
-    for letter in letters:
-        batch = batches.pop(batch_of(letter), None)
-        why = _why_not_restored(batch) if batch else "its batch is not kept any more, or was not discarded"
-        if batch is None or why:
-            effects[letter.pk] = Effect("refused", why)
-            continue
-        Batch.objects.filter(pk=batch.pk, status=Status.DISCARDED).put(Status.PARKED)
-        rows = BufferedEvent.objects.discarded_with(batch).update(status="claimed", updated_at=now)
-        orders += rows
-        opened.append(batch)
-        effects[letter.pk] = Effect("waiting", f"the batch is a dead letter again, with its {rows} orders")
-    if opened:
-        counters.add({(opened[0].stream, "flush", "discarded"): -orders}, now)
-        log_committed("batches_restored", batches=len(opened), orders=orders, ids=ids_of_batches(opened, orders))
-    return effects
-
-
 def _locked(letters: Sequence[DeadLetter], status: str) -> dict[UUID, Batch]:
     """Those of their batches that are in this state, locked in the order of their ids; all of one stream."""
     rows = Batch.objects.filter(pk__in=_ids(letters), status=status).order_by("pk").select_for_update()
-    return {batch.pk: batch for batch in rows} if letters else {}
+    return {batch.pk: batch for batch in rows}
 
 
 def _why_not_restored(batch: Batch) -> str:

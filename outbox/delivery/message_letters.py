@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -15,14 +15,16 @@ from django.urls import reverse
 
 from config.admin import humanize
 from config.fields import uuid7, uuid7_after
+from config.flows import order_in
 from config.kafka.records import shown_headers
-from config.letters import Effect, Judgement, PayloadForm, Refusal
+from config.letters import Effect, Judgement, Letters, PayloadForm, Refusal
 from config.telemetry.logs import log_committed
 from outbox.channels.handlers import handler_of, handlers, ids_of
+from outbox.channels.models import ChannelState
 from outbox.delivery.candidates import lower_bound
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of, would_refuse
-from outbox.messages.models import IdempotencyKey, OutboxMessage, tomorrow
+from outbox.messages.models import LOCKED, NAMED, READABLE, IdempotencyKey, OutboxMessage, tomorrow
 from outbox.messages.notify import notify_relays
 from outbox.messages.publish import SCOPE, content_hash, expiry_of
 
@@ -50,45 +52,107 @@ class Known(NamedTuple):
     traceparent: str
 
 
-def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
-    """What `take_back` would do now; nothing is locked."""
-    known = _known(letters)
-    return {letter.pk: _judged(letter, known.get(message_of(letter))) for letter in letters}
+class MessageLetters(Letters[DeadLetter]):
+    """The dead letters of messages."""
+
+    readable = READABLE
+    named = NAMED
+    locked = LOCKED
+    shares_queue = True
+
+    def order_in(self, key: str, topic: str) -> str:
+        return order_in(key)
+
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
+        """What `take_back` would do now; nothing is locked."""
+        known = _known(letters)
+        return {letter.pk: _judged(letter, known.get(message_of(letter))) for letter in letters}
+
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """Make the messages pending again, in the caller's transaction, with all their tries and a new expiry.
+
+        They may be sent after later ones of their aggregate, which did not wait for them. A message that retention took
+        is made anew: it has another id, and so another key at the provider.
+        """
+        known = _known(letters, lock=True)
+        effects: dict[UUID, Effect] = {}
+        revived: set[UUID] = set()
+        lost: list[DeadLetter] = []
+        for letter in sorted(letters, key=lambda letter: (-letter.revision, letter.pk)):
+            message = known.get(message_of(letter))
+            if message is None or (letter.edit and message.state in ENDED):
+                lost.append(letter)
+            elif message.state in ENDED and message.id not in revived:
+                revived.add(message.id)
+                effects[letter.pk] = Effect("waiting", AGAIN)
+            else:
+                effects[letter.pk] = _not_again(message, letter)
+        _revive(sorted(revived), now)
+        if again := [message for message in known.values() if message.id in revived]:
+            log_committed("messages_revived", messages=len(again), ids=ids_of(again))
+        effects |= _made_anew(lost, now)
+        if any(effect.state == "waiting" for effect in effects.values()):
+            lower_bound.forget()
+            transaction.on_commit(notify_relays, robust=True)
+        return effects
+
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        return effects_of_messages(letters)
+
+    def requeue_in_words(self, letters: Sequence[DeadLetter]) -> tuple[str, str]:
+        promise = "Each message is sent again."
+        if channels_of(letters) == {MAILS}:
+            what = "The mail is" if len(letters) == 1 else "Each mail is"
+            promise = f"{what} sent again, to the same address and with the same text."
+        rest = "It has all its tries again. What counts as sent already is not sent twice. If it fails again, a new letter says why."
+        return promise, rest
+
+    def awaited(self) -> bool:
+        return True
+
+    def backpressure(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        return ChannelState.objects.why_closed(channels_of(letters), now)
+
+    def required_workers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
+        return {"relay_outbox": channels_of(letters)}
+
+    def queue_depth(self, letters: Sequence[DeadLetter], now: datetime) -> str:
+        return queue_depth([message_of(letter) for letter in letters], now)
+
+    def pace(self) -> float:
+        return pace()
+
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return ""
+
+    def faults(self, letter: DeadLetter) -> list[str]:
+        """Why the payload is no message of its channel: what `publish` asks, too."""
+        try:
+            content = _content(letter)
+            return handler_of(content["channel"]).faults(msgspec.json.decode(content["payload"]))
+        except Refusal as refusal:
+            return [str(refusal)]
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            return [str(error)]
+
+    def form(self, letter: DeadLetter) -> PayloadForm | None:
+        """How people edit the message of a letter without its JSON, as its channel says."""
+        handler = handlers().get(dict(shown_headers(letter.headers)).get("channel", ""))
+        try:
+            return handler.form(msgspec.json.decode(bytes(letter.payload or b""))) if handler else None
+        except (ValueError, RecursionError, msgspec.MsgspecError):
+            return None
 
 
-def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-    """Make the messages pending again, in the caller's transaction, with all their tries and a new expiry.
-
-    They may be sent after later ones of their aggregate, which did not wait for them. A message that retention took
-    is made anew: it has another id, and so another key at the provider.
-    """
-    known = _known(letters, lock=True)
-    effects: dict[UUID, Effect] = {}
-    revived: set[UUID] = set()
-    lost: list[DeadLetter] = []
-    for letter in sorted(letters, key=lambda letter: (-letter.revision, letter.pk)):
-        message = known.get(message_of(letter))
-        if message is None or (letter.edit and message.state in ENDED):
-            lost.append(letter)
-        elif message.state in ENDED and message.id not in revived:
-            revived.add(message.id)
-            effects[letter.pk] = Effect("waiting", AGAIN)
-        else:
-            effects[letter.pk] = _not_again(message, letter)
-    _revive(sorted(revived), now)
-    if again := [message for message in known.values() if message.id in revived]:
-        log_committed("messages_revived", messages=len(again), ids=ids_of(again))
-    effects |= _made_anew(lost, now)
-    if any(effect.state == "waiting" for effect in effects.values()):
-        lower_bound.forget()
-        transaction.on_commit(notify_relays, robust=True)
-    return effects
-
-
-def effect(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
+def effects_of_messages(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:
     """What became of the messages: `sent` proves it, by the receipt; dead again is failed again."""
     known, later = _known(letters), _later(letters)
     return {letter.pk: _effect(letter, known.get(message_of(letter)), later.get(letter.pk)) for letter in letters}
+
+
+def pace() -> float:
+    """Messages a second that the slowest channel takes; 0 where none has a limit."""
+    return min(filter(None, (handler.rate() for handler in handlers().values())), default=0.0)
 
 
 def channels_of(letters: Sequence[DeadLetter]) -> set[str]:
@@ -225,26 +289,6 @@ def _content(letter: DeadLetter) -> dict[str, str]:
         raise Refusal("its message is gone, and the letter does not hold all of it")
     aggregate, payload = (record.key or b"").decode(), record.value.decode()
     return {"channel": channel, "event_type": event_type, "aggregate": aggregate, "payload": payload}
-
-
-def faults(letter: DeadLetter) -> list[str]:
-    """Why the payload is no message of its channel: what `publish` asks, too."""
-    try:
-        content = _content(letter)
-        return handler_of(content["channel"]).faults(msgspec.json.decode(content["payload"]))
-    except Refusal as refusal:
-        return [str(refusal)]
-    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        return [str(error)]
-
-
-def form(letter: DeadLetter) -> PayloadForm | None:
-    """How people edit the message of a letter without its JSON, as its channel says."""
-    handler = handlers().get(dict(shown_headers(letter.headers)).get("channel", ""))
-    try:
-        return handler.form(msgspec.json.decode(bytes(letter.payload or b""))) if handler else None
-    except (ValueError, RecursionError, msgspec.MsgspecError):
-        return None
 
 
 def _traced(letter: DeadLetter) -> dict[str, str]:

@@ -11,7 +11,7 @@ from config.gate import InvalidRecord
 from config.letters import Effect, Judgement, Letters, PayloadForm, Refusal
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
-from outbox.delivery import message_letters
+from outbox.delivery.message_letters import channels_of, effects_of_messages, pace
 from outbox.intake import reached
 from outbox.intake.envelope import LOCKED, NAMED, READABLE, Prepared, envelope_of
 from outbox.intake.handler import Intake
@@ -108,7 +108,7 @@ class PromiseLetters(Letters[DeadLetter]):
         aggregates = dict(messages.values_list("id", "aggregate"))
         for letter in carried:  # what could not be read has no business key
             letter.business_key = aggregates.get(letter.carrier, letter.business_key)
-        return message_letters.effect(carried)
+        return effects_of_messages(carried)
 
     def awaited(self) -> bool:
         return True
@@ -125,8 +125,7 @@ class PromiseLetters(Letters[DeadLetter]):
         return {"relay_outbox": _channels_of_messages(letters)}  # they do not go through their topic again
 
     def pace(self) -> float:
-        rates = [handler.rate() for handler in handlers().values()]
-        return min(filter(None, rates), default=0.0)
+        return pace()
 
     def keys(self, letter: DeadLetter) -> Collection[str]:
         try:
@@ -178,7 +177,7 @@ def _forgotten(back: ReturnedBatch, unlike: Mapping[int, str | None], now: datet
 
 
 def _channels_of_messages(letters: Sequence[DeadLetter]) -> set[str]:
-    return message_letters.channels_of([letter for letter in letters if letter.carrier])
+    return channels_of([letter for letter in letters if letter.carrier])
 
 
 def _prepared(letter: DeadLetter) -> Prepared:

@@ -20,7 +20,7 @@ from config.fields import smallest_uuid7
 from config.gate import Gate, InvalidRecord
 from config.kafka import topic_name
 from config.kafka.debezium import Change, change_of, shown, time_of
-from config.letters import Effect, Judgement, Refusal
+from config.letters import Effect, Judgement, Letters, Refusal
 from config.telemetry.redaction import masked_error
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState
@@ -28,7 +28,7 @@ from outbox.delivery.candidates import lower_bound
 from outbox.letters.burial import STOPPED, Letter, bury
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import failed_again, record_of, would_refuse
-from outbox.messages.models import FLOW, UNFINISHED, OutboxMessage
+from outbox.messages.models import FLOW, LOCKED, NAMED, READABLE, UNFINISHED, OutboxMessage
 from outbox.messages.retention import kept_since
 
 # -- What Debezium says about the outbox table: a record of its topic becomes a hint, a skip or a refusal ----
@@ -192,35 +192,43 @@ NO_HINT = "the record names no new message: nothing is missing"
 READ = "read; the poller takes what it hints at"
 
 
-def judge(letters: Sequence[DeadLetter]) -> dict[UUID, Judgement]:
-    return {letter.pk: _judged(letter) for letter in letters}
+class HintLetters(Letters[DeadLetter]):
+    """The dead letters of records of the change capture. A hint sends nothing that the poller would not send."""
 
+    steps = STEPS
+    readable = READABLE
+    named = NAMED
+    locked = LOCKED
 
-def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-    """Read the hints; the poller claims what they name in any case. What is still no hint is a letter once more."""
-    effects: dict[UUID, Effect] = {}
-    failed: list[Letter] = []
-    for letter in letters:
-        try:
-            hint = _read(letter)
-        except InvalidRecord as refusal:
-            place = (record_of(letter), letter.topic_id, letter.revision + 1)
-            failed.append(Letter(FLOW, DECODE, refusal.reason, str(refusal), *place))
-        except Refusal as refusal:
-            effects[letter.pk] = Effect("refused", str(refusal))
-        else:
-            effects[letter.pk] = Effect("waiting", READ, carrier=hint) if hint else Effect("resolved", NO_HINT)
-    bury(failed, topic_name(CDC_GROUP), now)
-    return effects | failed_again(failed)
+    def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
+        return {letter.pk: _judged(letter) for letter in letters}
 
+    def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """Read the hints; the poller claims what they name in any case. What is still no hint is a letter once more."""
+        effects: dict[UUID, Effect] = {}
+        failed: list[Letter] = []
+        for letter in letters:
+            try:
+                hint = _read(letter)
+            except InvalidRecord as refusal:
+                place = (record_of(letter), letter.topic_id, letter.revision + 1)
+                failed.append(Letter(FLOW, DECODE, refusal.reason, str(refusal), *place))
+            except Refusal as refusal:
+                effects[letter.pk] = Effect("refused", str(refusal))
+            else:
+                effects[letter.pk] = Effect("waiting", READ, carrier=hint) if hint else Effect("resolved", NO_HINT)
+        bury(failed, topic_name(CDC_GROUP), now)
+        return effects | failed_again(failed)
 
-def effect(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-    """Whether the messages they name are in a final state; retention takes only those that are."""
-    states = dict(
-        OutboxMessage.objects.among([letter.carrier for letter in letters if letter.carrier]).values_list("id", "state")
-    )
-    oldest = kept_since(now)
-    return {letter.pk: _effect(letter.carrier, states, oldest) for letter in letters}
+    def effect(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
+        """Whether the messages they name are in a final state; retention takes only those that are."""
+        messages = OutboxMessage.objects.among([letter.carrier for letter in letters if letter.carrier])
+        states = dict(messages.values_list("id", "state"))
+        oldest = kept_since(now)
+        return {letter.pk: _effect(letter.carrier, states, oldest) for letter in letters}
+
+    def why_not_edited(self, letter: DeadLetter) -> str:
+        return "It is a hint of change capture: the poller takes its message in any case."
 
 
 def _effect(message_id: UUID | None, states: dict[UUID, str], oldest: UUID) -> Effect:

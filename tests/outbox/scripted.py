@@ -11,8 +11,9 @@ from datetime import datetime
 from django.db import transaction
 
 from outbox.channels.handlers import Message, MessageHandler, Outcome
-from outbox.delivery import message_letters
+from outbox.delivery.message_letters import MessageLetters
 from outbox.letters.models import DeadLetter
+from outbox.messages.models import FLOW
 from outbox.messages.publish import publish
 from outbox.models import OutboxMessage
 
@@ -101,5 +102,5 @@ def states() -> dict[str, int]:
 def taken_back(message_id: uuid.UUID, now: datetime) -> str:
     """What taking back a letter of the message makes of that: waiting, refused or resolved."""
     with transaction.atomic():
-        (effect,) = message_letters.take_back([DeadLetter(topic_id=str(message_id))], now).values()
+        (effect,) = MessageLetters(FLOW).take_back([DeadLetter(topic_id=str(message_id))], now).values()
     return effect.state

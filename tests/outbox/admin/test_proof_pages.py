@@ -82,7 +82,7 @@ def test_the_timeline_has_the_tries_of_the_message(boss, letter, memory, go):
 
 def test_what_fails_again_at_once_is_not_called_a_success(boss, letter, monkeypatch):
     from config.letters import Effect
-    from outbox.flow import MessageLetters
+    from outbox.delivery.message_letters import MessageLetters
 
     failing = {letter.pk: Effect("failed_again", "no such mailbox")}
     monkeypatch.setattr(MessageLetters, "take_back", lambda *_: failing)
