@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from django.utils.text import capfirst
+
 from config.admin import humanize
 from config.fields import storable
 from config.payload import digest
@@ -34,9 +36,7 @@ GAPS = re.compile(rf"[<(\[{{.\s-]*+{GAP}(?:[>)\]}}.\s-]*+[<(\[{{.\s-]*+{GAP})+[>
 
 def cause_in_words(reason: str) -> str:
     """`Invalid JSON` for `invalid_json`."""
-    words = [ACRONYMS.get(word, word) for word in reason.split("_")]
-    text = " ".join(words)
-    return text[:1].upper() + text[1:]
+    return capfirst(" ".join(ACRONYMS.get(word, word) for word in reason.split("_")))
 
 
 def fingerprint_of(source: str, step: str, reason: str, template: str) -> str:

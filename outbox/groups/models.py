@@ -40,9 +40,9 @@ class FailureGroupQuerySet(models.QuerySet):
     def with_open_letters(self) -> FailureGroupQuerySet:
         return self.filter(open_count__gt=0)
 
-    def needing_work(self, now: datetime | None = None) -> FailureGroupQuerySet:
-        """Those with open letters; with `now` without those that are ignored at that time."""
-        return self.with_open_letters() if now is None else self.filter(needs_work(now))
+    def needing_work(self, now: datetime) -> FailureGroupQuerySet:
+        """Those with open letters, without those that are ignored at that time."""
+        return self.filter(needs_work(now))
 
     def in_state(self, state: str, now: datetime, in_work: Collection[int] = ()) -> FailureGroupQuerySet:
         """Those that a page shows in this state at that time (`FailureGroup.shown_state`)."""
@@ -73,16 +73,8 @@ class FailureGroupQuerySet(models.QuerySet):
     def owned(self) -> FailureGroupQuerySet:
         return self.exclude(owner_name="")
 
-    def ignorable(self) -> FailureGroupQuerySet:
-        """They are neither ignored for ever nor done with."""
-        return self.with_open_letters()
-
     def of_sources(self, sources: Names) -> FailureGroupQuerySet:
         return self if sources is None else self.filter(source__in=list(sources))
-
-    def locked_in_order(self, ids: Iterable[int]) -> FailureGroupQuerySet:
-        """These groups, locked in the order in which arrivals lock them."""
-        return self.filter(pk__in=list(ids)).order_by("fingerprint").select_for_update()
 
 
 class GroupHourQuerySet(models.QuerySet):
