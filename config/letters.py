@@ -32,6 +32,11 @@ class Effect:
     successor: UUID | None = None  # the letter of the next revision
     carrier: UUID | None = None  # the message or batch that carries the effect, where it is not the letter's own
 
+    @property
+    def result(self) -> str:
+        """What was done, as the letter's note and the audit log say it."""
+        return f"failed again: {self.evidence}" if self.state == "failed_again" else self.evidence
+
 
 class FormField(NamedTuple):
     """A text in a JSON payload that people edit without its JSON: its path (`$.subject`), its label, whether it has lines."""

@@ -11,6 +11,8 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from django.utils.text import capfirst
+
 # -- The difference between two texts, line by line, with what changed inside a line. Pure -------------------
 WHOLE = 60  # lines of a text that is shown whole
 AROUND = 3  # of a longer one, lines before and after a change
@@ -244,7 +246,7 @@ class Fault:
         """`Line 5, items[1].quantity`; empty for what is about the whole."""
         line = f"line {self.line}" if self.line else ""
         place = ", ".join(part for part in (line, self.path) if part)
-        return place[:1].upper() + place[1:] if line else place
+        return capfirst(place) if line else place
 
 
 def located(error: str, text: str) -> Fault:

@@ -242,12 +242,11 @@ def _record(
     revision.save(force_insert=True)
     digests = revision.digest_before, revision.digest_after
     after = DeadLetter.objects.filter(pk=letter.pk).values_list("status", flat=True).first()
-    again = "failed again: " if effect.state == "failed_again" else ""
     states: list[dict[str, object]] = [
         {"status": status, "payload": payload} for status, payload in zip((letter.status, after), digests, strict=True)
     ]
     actions.record(
-        operator, VERB, f"Letter {letter}", reason=reason, result=again + effect.evidence,
+        operator, VERB, f"Letter {letter}", reason=reason, result=effect.result,
         detail={"letter": str(letter.pk), "position": letter.position, "edit": copy.edit}, subject_type=LETTER,
         subject_id=letter.pk, before=states[0], after=states[1],
     )  # fmt: skip

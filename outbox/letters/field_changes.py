@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from django.utils.text import capfirst
+
 from config.admin.humanize import TOKEN, is_json
 from config.letters import Refusal
 from config.telemetry.redaction import DOTS
@@ -340,7 +342,7 @@ def change_of(given: Mapping[str, Any]) -> tuple[FieldChange | None, dict[str, s
     try:
         parse_path(given["path"])
     except Refusal as refusal:
-        faults["path"] = f"{str(refusal)[:1].upper()}{str(refusal)[1:]}."
+        faults["path"] = f"{capfirst(str(refusal))}."
     needed = {"set": ["new"], "replace": ["old", "new"], "replace_part": ["old", "new"]}.get(verb, [])
     if needed and verb != "replace_part" and given["as"] not in ("text", "json"):
         faults["as"] = "Choose how the value is meant: as text or as JSON."
@@ -348,15 +350,10 @@ def change_of(given: Mapping[str, Any]) -> tuple[FieldChange | None, dict[str, s
         try:
             values[name] = _value(given[name], "text" if verb == "replace_part" else given["as"])
         except Refusal as refusal:
-            faults[name] = f"{str(refusal)[:1].upper()}{str(refusal)[1:]}."
+            faults[name] = f"{capfirst(str(refusal))}."
     if verb == "replace_part" and not given["old"]:
         faults["old"] = "Type the part that is to be replaced."
-    if (
-        verb in ("replace", "replace_part")
-        and "old" not in faults
-        and "new" not in faults
-        and values["old"] == values["new"]
-    ):
+    if len(needed) == 2 and not faults.keys() & {*needed} and values["old"] == values["new"]:
         faults["new"] = "It is the same as the old one."
     if faults:
         return None, faults

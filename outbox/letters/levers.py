@@ -80,10 +80,9 @@ def _pull_one(
 
 
 def _record(operator: Operator, verb: str, letter: DeadLetter, reason: str, effect: Effect) -> None:
-    result = effect.evidence if effect.state != "failed_again" else f"failed again: {effect.evidence}"
     after = DeadLetter.objects.filter(pk=letter.pk).values_list("status", flat=True).first()
     actions.record(
-        operator, verb, f"Letter {letter}", reason=reason, result=result,
+        operator, verb, f"Letter {letter}", reason=reason, result=effect.result,
         detail={"letter": str(letter.pk), "position": letter.position}, subject_type="outbox.deadletter",
         subject_id=letter.pk, before={"status": letter.status}, after={"status": after},
     )  # fmt: skip

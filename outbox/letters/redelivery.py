@@ -10,6 +10,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from django.db import transaction
+from django.utils.text import capfirst
 
 from config.database.queries import batched
 from config.database.retry import Remedy, remedy_for
@@ -125,7 +126,7 @@ def not_eligible(refused: Mapping[UUID, str]) -> dict[UUID, Judgement]:
 
 def would_refuse(why: str) -> Judgement:
     """A letter that cannot be taken back now."""
-    return Judgement(False, "It would be refused now.", f"{why[:1].upper()}{why[1:]}.", "warn")
+    return Judgement(False, "It would be refused now.", f"{capfirst(why)}.", "warn")
 
 
 # -- Takes letters back, and proves what became of them ------------------------------------------------------
@@ -142,6 +143,7 @@ FOUND = Upsert(
     key="source",
     update=new("overdue oldest_at looked_at"),
 )
+REFUSED, WAITING = partial(Effect, "refused"), partial(Effect, "waiting")
 Answer = TypeVar("Answer")
 Answers = Mapping[UUID, Answer]
 
@@ -164,11 +166,7 @@ def take_back(letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect
     """
     mine = locked([letter.pk for letter in letters], Status.OPEN)
     opened = sorted((letter for letter in letters if letter.pk in mine), key=lambda letter: letter.pk)
-    effects = _masked(
-        _asked(
-            opened, lambda theirs, part: _by_halves(lambda half: theirs.take_back(half, now), part, _refused), _refused
-        )
-    )
+    effects = _answers(opened, lambda theirs, some: theirs.take_back(some, now), REFUSED)
     moves = {pk: _move_of(effect) for pk, effect in effects.items() if effect.state != "refused"}
     move(opened, moves, Status.OPEN, now)
     return effects
@@ -189,7 +187,8 @@ def look_after(now: datetime, limit: int = CHUNK) -> int:
             if pk not in done and source in patience:
                 oldest[source] = min(since, oldest.get(source, since))
                 overdue[source] += now - since >= patience[source]
-    _write_round(overdue, oldest, now)
+    times = {source: timestamp_text(since) for source, since in oldest.items()}
+    FOUND.run([(source, number, times.get(source)) for source, number in sorted(overdue.items())], {"looked_at": now})
     return closed
 
 
@@ -202,12 +201,6 @@ def _after(last: UUID | None, limit: int) -> list[tuple[UUID, str, datetime]]:
     ]
 
 
-def _write_round(overdue: dict[str, int], oldest: dict[str, datetime], now: datetime) -> None:
-    times = {source: timestamp_text(since) for source, since in oldest.items()}
-    rows = [(source, number, times.get(source)) for source, number in sorted(overdue.items())]
-    FOUND.run(rows, {"looked_at": now})
-
-
 def look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
     """Close those of these requeued letters whose effect is proven, in transactions of their own; returns which."""
     return {pk for part in DeadLetter.objects.portions(ids) for pk in _look_after_these(part, now)}
@@ -218,18 +211,26 @@ def _look_after_these(ids: Sequence[UUID], now: datetime) -> set[UUID]:
         mine = locked(ids, Status.REQUEUED)
         rows = DeadLetter.objects.filter(pk__in=mine).defer("traceback", "error").order_by("pk")
         letters = PayloadRevision.objects.in_force(rows)
-        effects = _masked(
-            _asked(
-                letters,
-                lambda theirs, part: _by_halves(lambda half: theirs.effect(half, now), part, _waiting),
-                _waiting,
-            )
-        )
+        effects = _answers(letters, lambda theirs, some: theirs.effect(some, now), WAITING)
         notes = {letter.pk: letter.note for letter in letters}
-        closed = {pk: effect for pk, effect in effects.items() if effect.state not in ("waiting", "refused")}
-        moves = {pk: _move_of(effect, notes[pk]) for pk, effect in closed.items()}
+        known = {pk: effect for pk, effect in effects.items() if effect.state not in ("waiting", "refused")}
+        moves = {pk: _move_of(effect, notes[pk]) for pk, effect in known.items()}
         move(letters, moves, Status.REQUEUED, now)
-        return set(closed)
+        return set(known)
+
+
+def _answers(
+    letters: Sequence[DeadLetter],
+    ask: Callable[[Letters, Sequence[DeadLetter]], Mapping[UUID, Effect]],
+    broken: Callable[[str], Effect],
+) -> dict[UUID, Effect]:
+    """The effect of each letter; of one that its flow breaks on, `broken`. What failed again says so with an error, which
+    may repeat values of the payload: nobody can mask it later."""
+    effects = _asked(letters, lambda theirs, part: _by_halves(lambda half: ask(theirs, half), part, broken), broken)
+    return {
+        pk: replace(effect, evidence=masked_error(effect.evidence)) if effect.state == "failed_again" else effect
+        for pk, effect in effects.items()
+    }
 
 
 def _asked(
@@ -278,29 +279,11 @@ def why_broken(error: BaseException) -> str:
     return f"its flow breaks on it: {type(error).__name__}: {text}"
 
 
-def _refused(why: str) -> Effect:
-    return Effect("refused", why)
-
-
-def _waiting(why: str) -> Effect:
-    return Effect("waiting", why)
-
-
-def _masked(effects: Mapping[UUID, Effect]) -> dict[UUID, Effect]:
-    """What failed again says so with an error, which may repeat values of the payload: nobody can mask it later."""
-    return {
-        pk: replace(effect, evidence=masked_error(effect.evidence)) if effect.state == "failed_again" else effect
-        for pk, effect in effects.items()
-    }
-
-
 def _move_of(effect: Effect, note: str | None = None) -> Move:
-    waits = effect.state == "waiting"
-    again = "failed again: " if effect.state == "failed_again" else ""
     return Move(
         STATES[effect.state],
-        note=again + effect.evidence if note is None else note,
-        evidence="" if waits else effect.evidence,
+        note=effect.result if note is None else note,
+        evidence="" if effect.state == "waiting" else effect.evidence,
         url=effect.url,
         carrier=effect.carrier,
         successor=effect.successor,
