@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, time, timedelta
 from itertools import islice
 from uuid import UUID
@@ -17,12 +17,16 @@ from config.database.transactions import consistent_snapshot
 from config.fields import smallest_uuid7
 from config.flows import Check
 from config.kafka import topic_name
+from config.letters import Refusal
+from config.payload import digest
 from outbox.audit_log.flow import swept
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.counters import dropped_rows
 from outbox.bookkeeping.verify import OFFENDERS, no_partition_is_stopped, positions_fit_the_log
-from outbox.letters.models import BurialKey
+from outbox.letters.edits import bytes_of
+from outbox.letters.field_changes import FieldChange
+from outbox.letters.models import BurialKey, DeadLetter, PayloadRevision
 from outbox.letters.verify import (
     copies_are_as_they_were_sent,
     every_edit_has_its_copy,
@@ -38,7 +42,7 @@ from outbox.messages.publish import SCOPE, content_hash
 from outbox.messages.retention import KEYS_SWEPT, RESENDS_SWEPT, attempts_kept_since, kept_since
 from outbox.partitioned import MESSAGES
 from outbox.replay_batches.models import OF_MESSAGES, OUTCOMES, ReplayBatch, ReplayItem
-from outbox.replay_batches.verify import copies_are_what_the_change_makes
+from outbox.replay_batches.subjects import ACTED
 from outbox.topic_replay.models import TopicReplay
 from outbox.workers.change_capture import CDC_GROUP
 
@@ -84,6 +88,37 @@ def _misfit(batch: ReplayBatch, items: int, now: datetime) -> str:
     if items and batch.finished_at > now - timedelta(days=settings.DEAD_LETTER_RETENTION_DAYS):
         return "its letters are called gone, are there, and are not old enough"
     return "its letters are called gone and are there" if items and batch.items_gone_at < now - SWEEPS else ""
+
+
+# -- And of their edited copies: each is what the change makes of its letter, and none is gone -----------------
+COPIES_AT_ONCE = 25  # a letter has up to four megabytes
+
+
+def copies_are_what_the_change_makes() -> Check:
+    """Of batches whose letters are listed: with the items go the values of the change."""
+    rows: list[object] = []
+    for batch in ReplayBatch.objects.filter(verb="edit", items_gone_at=None).order_by("pk"):
+        change = FieldChange.of(batch.edit) if batch.edit else None
+        items = ReplayItem.objects.of(batch).filter(state__in=ACTED)
+        for chunk in by_key(items.values_list("pk", "letter"), COPIES_AT_ONCE):
+            wrong = _without_their_copy(change, [letter for _, letter in chunk])
+            rows += [{"batch": batch.pk, "letter": str(letter)} for letter in wrong]
+    return Check("every copy that a batch has taken back is what its change makes of the letter", rows=rows[:OFFENDERS])
+
+
+def _without_their_copy(change: FieldChange | None, ids: Sequence[UUID]) -> Iterator[UUID]:
+    copies = set(PayloadRevision.objects.filter(letter__in=ids).values_list("letter", "digest_after"))
+    for pk, payload in DeadLetter.objects.filter(pk__in=ids).order_by("pk").values_list("pk", "payload"):
+        if change is None or (pk, _made_of(bytes(payload or b""), change)) not in copies:
+            yield pk
+
+
+def _made_of(payload: bytes, change: FieldChange) -> str:
+    """The digest of the copy; empty where the letter, or the change, is not what it was."""
+    try:
+        return digest(bytes_of(change.apply(payload.decode())))
+    except (Refusal, UnicodeDecodeError):
+        return ""
 
 
 # -- Conservation of the outbox ------------------------------------------------------------------------------
