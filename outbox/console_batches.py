@@ -8,10 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from django.core.management.base import CommandError
+
 from config.admin.levers import fault_of_reason, operator_of_terminal
 from config.database.clock import database_now
 from config.database.queries import batched, by_key
 from config.letters import Refusal
+from config.processes.commands import VisibleCommand
 from config.processes.worker import Options, Patience, stop_on_signal
 from outbox.letters.edits import before_and_after
 from outbox.letters.field_changes import FieldChange, change_of
@@ -67,13 +70,7 @@ def as_line(batch: ReplayBatch, *, as_json: bool) -> str:
 
 def batch_as_data(batch: ReplayBatch) -> dict[str, object]:
     """A batch with its counters and times."""
-    what: dict[str, object] = {
-        "id": batch.pk,
-        "verb": batch.verb,
-        "state": batch.state,
-        "filter": batch.filter,
-        "note": batch.note,
-    }
+    what = {"id": batch.pk, **{name: getattr(batch, name) for name in ("verb", "state", "filter", "note")}}
     who = {"requested_by": batch.requested_by, "reason": batch.reason, batch.nouns[1]: words_of(batch)}
     times = ("created_at", "pinned_at", "previewed_at", "hold_until", "started_at", "finished_at")
     when = {name: value and value.isoformat() for name in times for value in [getattr(batch, name)]}
@@ -174,7 +171,8 @@ def rehearse(
     for rows in _messages(chosen) if isinstance(chosen, MessageFilter) else _letters(verb, chosen):
         why = subject_of(verb).foresee(batch, rows, database_now())
         if change and len(samples) < SAMPLES:
-            samples += [_sample(letter, change) for pk, letter in sorted(rows.items()) if not why[pk]][:SAMPLES]
+            shown = [letter for pk, letter in sorted(rows.items()) if not why[pk]][:SAMPLES]
+            samples += [f"{letter.pk}: {' -> '.join(before_and_after(letter, change))}" for letter in shown]
         verdicts = [*why.values()]
         eligible += verdicts.count("")
         skipped = with_reasons(skipped, filter(None, verdicts))
@@ -196,12 +194,6 @@ def _letters(verb: str, chosen: Filter) -> Iterator[Rows]:
 def _messages(chosen: MessageFilter) -> Iterator[Rows]:
     for some in by_key(chosen.rows().values_list("pk"), CHUNK // 10):  # of large ones as many as may be in memory
         yield OutboxMessage.objects.among([pk for (pk,) in some]).in_bulk()
-
-
-def _sample(letter: DeadLetter, change: FieldChange) -> str:
-    """What would become of a field, with dots for what its flow does not name."""
-    before, after = before_and_after(letter, change)
-    return f"{letter.pk}: {before} -> {after}"
 
 
 def account(batch: ReplayBatch) -> Iterator[str]:
@@ -293,3 +285,23 @@ def left_to_the_worker(batch: ReplayBatch, why: str) -> str:
     reports = any(seen.row.command == CARRIER and seen.state is Liveness.RUNS for seen in sightings(database_now()))
     who = f"the worker {CARRIER} goes on with {batch}" + ("" if reports else ", as soon as one runs")
     return f"{why.rstrip('.')}; {batch.eligible:,} to go. Then {who} (`dead_letters cancel {batch.pk}` ends it)"
+
+
+# -- The commands themselves ---------------------------------------------------------------------------------
+class ConsoleCommand(VisibleCommand):
+    """A command that says what a function yields; what keeps it from that is said in one line, with an exit code."""
+
+    def lines(self, options: Options) -> Iterator[str]:
+        """What it says. Raises Usage, StandsStill or Refusal."""
+        raise NotImplementedError
+
+    def handle(self, *args: object, **options: object) -> None:
+        try:
+            for line in self.lines(options):
+                self.stdout.write(line)
+        except Usage as usage:
+            raise CommandError(str(usage), returncode=2) from usage
+        except StandsStill as still:
+            raise CommandError(str(still), returncode=3) from still
+        except Refusal as refusal:
+            raise CommandError(str(refusal)) from refusal

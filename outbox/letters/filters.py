@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from django.apps import apps
 from django.db import models
@@ -25,28 +25,13 @@ VERBS = tuple(STARTS)
 
 
 @dataclass(frozen=True)
-class Filter:
-    """Letters by id, or all that match group, source, status and time of arrival; `all` where nothing narrows them."""
-
-    ids: Sequence[str] = field(default=())
-    group: int | None = None
-    source: str = ""
-    status: str = ""
-    since: str = ""  # ISO; an arrival at this very time belongs to it
-    before: str = ""  # ISO; one at this very time does not
-    all: bool = False
-    batch: int | None = None  # what this replay batch has discarded
+class StoredFilter:
+    """Base of the filters that a replay batch keeps as JSON, and a form sends as fields."""
 
     @classmethod
-    def of(cls, stored: dict[str, Any]) -> Filter:
+    def of(cls, stored: dict[str, Any]) -> Self:
         """From the JSON of a batch."""
         return cls(**stored)
-
-    @property
-    def names_nothing(self) -> bool:
-        """Neither letters nor a filter: a slip must not take thousands."""
-        named = self.ids or self.group is not None or self.batch is not None
-        return not (named or self.source or self.status or self.since or self.before or self.all)
 
     def stored(self) -> dict[str, Any]:
         """As JSON, without what is not asked for."""
@@ -58,6 +43,26 @@ class Filter:
             yield from (
                 ((name, str(one)) for one in value) if name == "ids" else [(name, "1" if value is True else str(value))]
             )
+
+
+@dataclass(frozen=True)
+class Filter(StoredFilter):
+    """Letters by id, or all that match group, source, status and time of arrival; `all` where nothing narrows them."""
+
+    ids: Sequence[str] = field(default=())
+    group: int | None = None
+    source: str = ""
+    status: str = ""
+    since: str = ""  # ISO; an arrival at this very time belongs to it
+    before: str = ""  # ISO; one at this very time does not
+    all: bool = False
+    batch: int | None = None  # what this replay batch has discarded
+
+    @property
+    def names_nothing(self) -> bool:
+        """Neither letters nor a filter: a slip must not take thousands."""
+        named = self.ids or self.group is not None or self.batch is not None
+        return not (named or self.source or self.status or self.since or self.before or self.all)
 
     def check(self) -> None:
         """Raise Refusal for a letter, a group, a source, a status or a time that does not exist."""

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from config.admin import humanize
 from config.fields import smallest_uuid7
 from config.letters import Refusal
 from outbox.channels.handlers import handlers
-from outbox.letters.filters import moment_of
+from outbox.letters.filters import MOST_IDS, StoredFilter, moment_of
 from outbox.messages.models import MessageQuerySet, OutboxMessage
-
-MOST_IDS = 10_000
 
 
 @dataclass(frozen=True)
-class MessageFilter:
+class MessageFilter(StoredFilter):
     """Messages by id, or all that were written from `since` on and fit the rest; their ids hold the time."""
 
     ids: Sequence[str] = field(default=())
@@ -28,24 +25,10 @@ class MessageFilter:
     since: str = ""  # ISO
     before: str = ""
 
-    @classmethod
-    def of(cls, stored: dict[str, Any]) -> MessageFilter:
-        """From the JSON of a batch."""
-        return cls(**stored)
-
     @property
     def names_nothing(self) -> bool:
         """Neither messages nor a start: a slip must not send years of mails again."""
         return not (self.ids or self.since)
-
-    def stored(self) -> dict[str, Any]:
-        """As JSON, without what is not asked for."""
-        return {name: value for name, value in asdict(self).items() if value not in ("", (), [])}
-
-    def fields(self) -> Iterator[tuple[str, str]]:
-        """(name, value) as a form sends them."""
-        for name, value in self.stored().items():
-            yield from ((name, str(one)) for one in ([value] if isinstance(value, str) else value))
 
     def check(self) -> None:
         """Raise Refusal for a message, a state, a channel or a time that does not exist."""
