@@ -87,12 +87,8 @@ def _floor(floor: int, new: Collection[int], now: datetime, *, complete: bool) -
     a missing key until no transaction can be that old.
     """
     if complete:
-        old = (
-            OperatorAction.objects.filter(created_at__lt=now - LATEST)
-            .order_by("-created_at")
-            .values_list("pk", flat=True)
-        )
-        floor = max(floor, old.first() or 0)
+        old = OperatorAction.objects.filter(created_at__lt=now - LATEST).order_by("-created_at")
+        floor = max(floor, old.values_list("pk", flat=True).first() or 0)
     sealed = {*new, *ActionSeal.objects.filter(action__gt=floor).values_list("action", flat=True)}
     while floor + 1 in sealed:
         floor += 1

@@ -81,23 +81,17 @@ def confirm(
         check_canary(batch.verb, canary)
         check_code(batch.verb, code)
         now = database_now()
-        if batch.previewed_at is None or now - batch.previewed_at > FRESH:
-            batch.change(**preview.AGAIN)
-            stale = batch
-        else:
+        is_fresh = batch.previewed_at is not None and now - batch.previewed_at <= FRESH
+        if is_fresh:
             _check_count(batch, typed)
-            hold = timedelta(seconds=settings.REPLAY_HOLD_SECONDS)
             who = {"requested_by": operator.name[:150], "user": operator.user, "reason": reason, "code": code}
-            batch.change(
-                state=State.HOLDING,
-                hold_until=now + hold,
-                canary=canary,
-                **who,
-                **({} if rate is None else {"rate": rate}),
-            )
+            pace: dict[str, object] = {"canary": canary} if rate is None else {"canary": canary, "rate": rate}
+            hold_until = now + timedelta(seconds=settings.REPLAY_HOLD_SECONDS)
+            batch.change(state=State.HOLDING, hold_until=hold_until, **who, **pace)
             lifecycle.record_act(batch, operator)
-            stale = None
-    if stale:
+        else:
+            batch.change(**preview.AGAIN)
+    if not is_fresh:
         raise Refusal("the preview was older than 10 minutes: it is counted again")
     return batch
 
