@@ -153,14 +153,6 @@ def test_one_letter_that_the_database_refuses_spares_the_rest_of_its_chunk(lette
 
 
 # -- late orders ---------------------------------------------------------------------------------------
-def test_a_late_letter_waits_for_its_supplement(late, flush):
-    requeue(late)
-    supplement = Batch.objects.get(reason="supplement")
-    assert DeadLetter.objects.get(pk=late.pk).carrier == supplement.pk
-    assert look(late) == ("requeued", "")
-    flush()
-    assert look(late)[0] == "resolved"
-    assert str(supplement.pk) in look(late)[1]
 
 
 def test_a_late_letter_that_changes_nothing_is_resolved_at_once(late):
@@ -185,22 +177,6 @@ def test_two_late_letters_of_one_order_in_one_chunk_are_sent_in_their_order(late
 
 
 # -- refused batches -----------------------------------------------------------------------------------
-def test_a_refused_batch_is_resolved_when_it_is_sent(refused, flush):
-    requeue(refused)
-    assert look(refused) == ("requeued", "")
-    flush()
-    assert look(refused) == ("resolved", f"batch {refused.business_key} was sent: 0/0")
-
-
-def test_parked_again_is_failed_again(refused, producer, flush):
-    requeue(refused)
-    producer.outcomes = [Refused("still too large")]
-    flush()
-    assert look(refused) == ("failed_again", "still too large")
-    after = DeadLetter.objects.open().get()
-    before = DeadLetter.objects.get(pk=refused.pk)
-    assert (before.successor, after.predecessor) == (after.pk, before.pk)
-    assert (after.revision, after.business_key) == (1, before.business_key)
 
 
 def test_parked_again_stays_so_when_the_next_letter_is_sent_before_anybody_looked(refused, producer, flush):

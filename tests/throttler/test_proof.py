@@ -80,13 +80,6 @@ def test_a_copy_has_a_key_of_its_own_where_that_of_the_letter_was_used(letter):
     assert OutboxMessage.objects.count() == 1
 
 
-def test_customer_and_notification_are_locked():
-    found = letter_at(19)
-    assert edit(found, "acme", "other")[1] == ["customer_id"]
-    assert edit(found, "n-1", "n-2")[1] == ["notification_id"]
-    assert edit(found, '"message": {}', '"message": 7')[1] == ["message"]
-
-
 def sent(receipt: str = "5/40") -> None:
     OutboxMessage.objects.update(state="sent", receipt=receipt, sent_at=database_now())
 
@@ -127,16 +120,6 @@ def test_the_lane_of_another_customer_is_not_waited_for(letter):
     passed(41)
     lane(30, 60, "other")
     assert look(letter) == "resolved"
-
-
-def test_a_letter_at_its_new_place_is_failed_again(letter):
-    sent()
-    passed(41)
-    after = letter_at(40, 5)
-    assert look(letter) == "failed_again"
-    before = DeadLetter.objects.get(pk=letter.pk)
-    after.refresh_from_db()
-    assert (before.successor, after.predecessor) == (after.pk, before.pk)
 
 
 def test_a_letter_that_lay_there_before_the_topic_was_recreated_is_no_failure(letter):

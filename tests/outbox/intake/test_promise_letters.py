@@ -48,35 +48,6 @@ def edit(**changes: Any) -> DeadLetter:
     return found
 
 
-def test_a_channel_that_was_not_granted_is_stored_as_soon_as_it_is(settings):
-    settings.MESSAGES_IN = {"messages-in": {"": ["kafka"]}}
-    write(record(envelope()))
-    assert reasons() == ["channel_not_allowed"]
-    assert not judge([letter()], database_now())[letter().pk].eligible
-    settings.MESSAGES_IN = {"messages-in": {"": ["email"]}}
-    assert judge([letter()], database_now())[letter().pk].eligible
-    requeue()
-    found = DeadLetter.objects.get()
-    assert (found.status, found.carrier) == ("requeued", stored()[0].pk)
-
-
-@pytest.mark.parametrize("kind", ["sent", "permanent"])
-def test_the_message_proves_its_letter(settings, monkeypatch, kind):
-    admission.ensure(["email"])
-    write(record(envelope(payload={**MAIL, "to": "nobody"})))
-    found = edit(payload=MAIL)
-    assert found.status == "requeued"
-    monkeypatch.setattr(handlers()["email"], "send", lambda messages: [Outcome(kind, "no", "r-1") for _ in messages])
-    deliver(claim(handlers()["email"], "poll", 10), handlers()["email"], STOP)
-    assert look_after(database_now()) == 1
-    found.refresh_from_db()
-    if kind == "sent":
-        assert (found.status, found.evidence) == ("resolved", "sent, receipt r-1")
-    else:
-        after = DeadLetter.objects.get(source="outbox")
-        assert (found.status, found.successor, after.predecessor) == ("failed_again", after.pk, found.pk)
-
-
 def test_a_letter_that_named_no_aggregate_finds_the_letter_of_its_message(monkeypatch):
     admission.ensure(["email"])
     write(record(envelope(aggregate=None)))

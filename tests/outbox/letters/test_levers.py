@@ -6,9 +6,9 @@ import pytest
 from django.db import DataError, IntegrityError, OperationalError
 
 from config.admin.levers import Operator
-from outbox.flow import MessageLetters
-from outbox.letters.levers import LeverOutcome, pull
-from outbox.models import DeadLetter, FailureGroup, OperatorAction, OutboxMessage
+from outbox.delivery.message_letters import MessageLetters
+from outbox.letters.levers import pull
+from outbox.models import DeadLetter
 from tests.outbox.scripted import PERMANENT, promise
 
 pytestmark = pytest.mark.django_db
@@ -50,15 +50,3 @@ def test_a_database_that_is_away_refuses_nothing(letter, fail):
     with pytest.raises(OperationalError):
         pull("requeue", [letter.pk], ME, "try")
     assert DeadLetter.objects.open().count() == 1
-
-
-@pytest.mark.parametrize("verb", ["resolve", "discard", "requeue"])
-@pytest.mark.parametrize(("before", "state"), [("resolve", "resolved"), ("discard", "discarded")])
-def test_what_is_closed_is_not_closed_again(letter, verb, before, state):
-    assert pull(before, [letter.pk], ME, "done").acted == 1
-    assert FailureGroup.objects.get().open_count == 0
-    assert pull(verb, [letter.pk], ME, "again") == LeverOutcome()
-    assert DeadLetter.objects.get().status == state
-    assert FailureGroup.objects.get().open_count == 0
-    assert OutboxMessage.objects.get().state == "dead_lettered"
-    assert OperatorAction.objects.get().reason == "done"

@@ -10,11 +10,11 @@ from django.db import connection, transaction
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.flows import prove
 from outbox.delivery.levers import cancel
 from outbox.letters import levers, redelivery
-from outbox.letters.overview import counted, letter_needs
-from outbox.models import DeadLetter, FailureGroup, IdempotencyKey, OperatorAction, OutboxMessage
+from outbox.letters.models import fitting
+from outbox.letters.overview import letter_needs
+from outbox.models import DeadLetter, FailureGroup, IdempotencyKey, OutboxMessage
 from outbox.partitioned import DEAD_LETTERS
 from outbox.verify import checks
 from tests.outbox.scripted import AMBIGUOUS, PERMANENT, promise
@@ -49,36 +49,6 @@ def look() -> int:
 def counts() -> tuple[int, int]:
     group = FailureGroup.objects.get()
     return group.open_count, group.requeued_count
-
-
-def test_without_a_relay_it_stays_requeued(letter):
-    requeue(letter)
-    assert look() == 0
-    assert (again(letter).status, again(letter).evidence) == ("requeued", "")
-    assert counted(["outbox"])["outbox"].requeued == 1
-
-
-def test_sent_resolves_it_by_the_receipt(letter, memory, go):
-    requeue(letter)
-    go(memory)
-    assert look() == 1
-    found = again(letter)
-    assert (found.status, found.evidence) == ("resolved", "sent, receipt r-1")
-    assert found.evidence_url.endswith(f"{letter.topic_id}/change/")
-    assert found.note == "the message is pending again"  # what the lever did is not forgotten
-    assert (counts(), FailureGroup.objects.get().state) == ((0, 0), "resolved")
-
-
-def test_dead_again_is_a_new_letter_linked_both_ways(letter, memory, go):
-    requeue(letter)
-    memory.answers = [PERMANENT]
-    go(memory)
-    assert look() == 1
-    after = DeadLetter.objects.open().get()
-    assert (again(letter).status, again(letter).successor, after.predecessor) == ("failed_again", after.pk, letter.pk)
-    assert (after.revision, after.business_key) == (letter.revision + 1, letter.business_key)
-    assert counts() == (1, 0)
-    assert FailureGroup.objects.get().state != "regressed"
 
 
 def test_dead_again_stays_so_when_the_next_letter_is_sent_before_anybody_looked(letter, memory, go):
@@ -239,25 +209,6 @@ def test_a_round_goes_on_where_a_chunk_ended(letter):
     assert counts() == (0, 0)
 
 
-def test_an_edge_names_the_old_state(letter):
-    """A letter that somebody closed after it was read is not in the answer, and nothing happens to its message."""
-    stale = again(letter)
-    levers.pull("discard", [letter.pk], ME, "nobody wants it")
-    with transaction.atomic():
-        assert redelivery.take_back([stale], database_now()) == {}
-    assert (again(letter).status, OutboxMessage.objects.get().state) == ("discarded", "dead_lettered")
-
-
-def test_a_discarded_letter_is_restored(letter):
-    levers.pull("discard", [letter.pk], ME, "a mistake, as it turned out", code="duplicate")
-    assert (again(letter).code, counts(), FailureGroup.objects.get().state) == ("duplicate", (0, 0), "resolved")
-    assert levers.pull("restore", [letter.pk], ME, "it was none").acted == 1
-    assert (again(letter).status, again(letter).code, counts()) == ("open", "", (1, 0))
-    assert FailureGroup.objects.get().state != "resolved"
-    assert levers.pull("restore", [letter.pk], ME, "again").acted == 0
-    assert [action.verb for action in OperatorAction.objects.order_by("pk")] == ["discard", "restore"]
-
-
 @pytest.mark.parametrize("count", ["open_count", "requeued_count"])
 def test_verify_finds_a_count_that_is_wrong(letter, count):
     requeue(letter)
@@ -289,11 +240,6 @@ def test_verify_finds_a_link_that_is_missing(letter, memory, go):
     assert not all(check.ok for check in checks() if check.name == name)
 
 
-def test_requeued_letters_are_part_of_every_invariant(letter):
-    requeue(letter)
-    assert [check["name"] for check in prove("outbox")["checks"] if not check["ok"]] == []
-
-
 def test_a_list_of_letters_is_read_in_short_queries(letter, monkeypatch, django_assert_num_queries):
     """The driver of MariaDB and MySQL holds the whole result of a query: 2.2 GB for a million letters."""
     monkeypatch.setattr("outbox.letters.models.LISTED", 3)
@@ -304,3 +250,8 @@ def test_a_list_of_letters_is_read_in_short_queries(letter, monkeypatch, django_
     with django_assert_num_queries(4):
         found = [row.pk for row in DeadLetter.objects.all().one_by_one()]
     assert found == sorted(DeadLetter.objects.values_list("pk", flat=True))
+
+
+def test_payloads_fit_up_to_the_limit_and_one_always_does(monkeypatch):
+    monkeypatch.setattr("outbox.letters.models.MOST_BYTES", 10)
+    assert [fitting(sizes) for sizes in ([], [99], [10, 1], [4, 6, 1], [1, 99, 1])] == [0, 1, 1, 2, 1]

@@ -19,7 +19,6 @@ from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import FLOW
 from outbox.partitioned import MESSAGES
-from tests.outbox.scripted import promise
 
 pytestmark = pytest.mark.django_db
 
@@ -39,15 +38,6 @@ def look(letter: DeadLetter) -> tuple[str, str]:
     redelivery.look_after(database_now())
     found = DeadLetter.objects.get(pk=letter.pk)
     return found.status, found.evidence
-
-
-def test_it_is_resolved_when_the_message_is_in_a_final_state(memory, go):
-    letter = letter_about(hint(promise()))
-    assert redelivery.judge([letter], database_now())[letter.pk].eligible
-    assert levers.pull("requeue", [letter.pk], Operator("me"), "try").acted == 1
-    assert look(letter) == ("requeued", "")
-    go(memory)
-    assert look(letter) == ("resolved", "its message is sent")
 
 
 def test_a_message_that_retention_took_had_ended():

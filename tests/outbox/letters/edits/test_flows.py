@@ -10,7 +10,6 @@ import pytest
 from django.db import transaction
 
 from buffer.events.models import BufferedEvent
-from buffer.flush.flusher import Flusher
 from config.database.clock import database_now
 from config.letters import Refusal
 from config.telemetry.redaction import DOTS
@@ -69,26 +68,6 @@ def test_the_copy_of_an_order_is_stored_at_its_position_and_proven_by_its_batch(
     assert producer.values[0]["items"] == [{"sku": "S1", "quantity": 3}]
     assert redelivery.look_after(database_now()) == 1
     assert again(broken_order).status == "resolved", "the letter's own bytes name no order"
-
-
-@pytest.mark.parametrize("change", [("A1", "A2"), ("WH-1", "WH-2"), ('Z"', '+00:00"')])
-def test_order_location_and_time_are_locked(broken_order, change):
-    assert len(faults(broken_order, edited(broken_order, ('"three"', "3"), change))) == 1
-
-
-def test_a_late_order_may_be_edited(ingest, records, stream, producer):
-    ingest(records(order("A1")))
-    flush(stream, producer)
-    ingest(records(order("A1", items={"S1": 5})))
-    letter = DeadLetter.objects.get(step="late")
-    text = edited(letter, ('"quantity": 5', '"quantity": 4'))
-    assert verdict(letter, text) == "Sends a supplement."
-    assert send(letter, text) == "waiting"
-    while Flusher([stream], producer).tick():
-        pass
-    assert producer.values[-1]["items"] == [{"sku": "S1", "quantity": 3}]
-    redelivery.look_after(database_now())
-    assert again(letter).status == "resolved"
 
 
 def test_what_cannot_be_edited_says_why(rows_of_all):
@@ -153,15 +132,6 @@ def test_the_copy_of_a_message_is_a_new_message_with_a_key_of_its_own(copied, me
     assert (again(copied).status, again(copied).evidence) == ("resolved", "sent, receipt r-1")
     assert OutboxMessage.objects.get(pk=first.pk).state == "dead_lettered", "nothing sends the original"
     assert FailureGroup.objects.get().state == "resolved"
-
-
-def test_a_copy_that_fails_again_leaves_a_letter_with_its_own_bytes(copied, memory, go):
-    memory.answers = [PERMANENT]
-    go(memory)
-    redelivery.look_after(database_now())
-    after = DeadLetter.objects.open().get()
-    assert (again(copied).status, again(copied).successor, after.predecessor) == ("failed_again", after.pk, copied.pk)
-    assert msgspec.json.decode(after.payload)["n"] == 2
 
 
 def test_the_letters_page_leads_to_the_message_of_the_copy(copied, boss):
