@@ -15,7 +15,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import Flow
 from config.kafka import Replayed
-from config.letters import Effect, Judgement, Letters
+from config.letters import Effect, EffectState, Judgement, Letters
 from outbox.letters.burial import Letter, bury
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
@@ -103,7 +103,7 @@ def step(times: int = 1, worker: BatchWorker | None = None) -> BatchWorker:
 
     A worker of its own gives its batches back at the end.
     """
-    chosen = worker or BatchWorker(threading.Event())
+    chosen = worker or fresh()
     for _ in range(times):
         chosen.due.clear()
         chosen.steps.looked_at.clear()
@@ -143,7 +143,7 @@ def confirm(batch: ReplayBatch, *, canary: int | None = 0, rate: float | None = 
 
 def run_until(batch: ReplayBatch, *states: str, most: int = 400, worker: BatchWorker | None = None) -> ReplayBatch:
     """Ticks until the batch is in one of these states."""
-    worker = worker or BatchWorker(threading.Event())
+    worker = worker or fresh()
     for _ in range(most):
         batch.refresh_from_db()
         if batch.state in states:
@@ -167,3 +167,16 @@ def counts(batch: ReplayBatch) -> dict[str, int]:
     """Its counters that are not zero."""
     batch.refresh_from_db()
     return {name: number for name in OUTCOMES if (number := getattr(batch, name))}
+
+
+def fresh() -> BatchWorker:
+    return BatchWorker(threading.Event())
+
+
+def prove(*keys: str, state: EffectState = "resolved") -> None:
+    """What the flow will answer of the letters with these keys."""
+    Scripted.proven.update({key: Effect(state, f"{state} by proof") for key in keys})
+
+
+def statuses() -> list[str]:
+    return list(DeadLetter.objects.order_by("pk").values_list("status", flat=True))

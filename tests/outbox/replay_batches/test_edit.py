@@ -23,7 +23,7 @@ from outbox.replay_batches import items, requests
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
 from outbox.verify import payload_checks
 from tests.buffer.ledger.conftest import RECEIVED, quantities, record, stocks, sums, write
-from tests.outbox.replay_batches.scripted_flow import ANNA, BELA, assert_counted, confirm, counts, run_until, step
+from tests.outbox.replay_batches.scripted_flow import ANNA, BELA, confirm, counts, run_until, step
 
 pytestmark = pytest.mark.django_db(transaction=True)
 QUANTITY = "$.items[0].quantity"
@@ -250,20 +250,6 @@ def test_it_has_a_canary_and_the_reason_of_an_edit():
     confirm(batch, canary=2)
     run_until(batch, "done")
     assert (ReplayItem.objects.filter(canary=True).count(), batch.verified) == (2, 30)
-
-
-def test_one_that_fails_again_stops_the_canary(monkeypatch):
-    stocks(A=0)
-    receipts(30)
-    batch = previewed()
-    monkeypatch.setattr(
-        MovementLetters, "take_back",
-        lambda self, letters, now: {letter.pk: Effect("failed_again", "no") for letter in letters},
-    )  # fmt: skip
-    confirm(batch, canary=2)
-    run_until(batch, "stopped")
-    assert_counted(batch)
-    assert DeadLetter.objects.open().count() == 28
 
 
 def test_the_values_go_with_the_letters_of_the_batch(settings):

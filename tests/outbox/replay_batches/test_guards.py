@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from config.database.clock import database_now
 from config.database.retry import Stale
+from outbox.letters.models import DeadLetter
 from outbox.replay_batches import lifecycle, requests, run
 from outbox.replay_batches.items import ItemOutcome, write
 from outbox.replay_batches.models import LEASE, ReplayBatch, ReplayItem
@@ -88,6 +89,20 @@ def test_a_batch_that_is_not_cancelled_or_not_ours_is_not_put_back(held, meanwhi
     ReplayBatch.objects.update(**{"state": "cancelled", **meanwhile})
     assert run.put_back(batch, token) == 0
     assert set(ReplayItem.objects.values_list("state", flat=True)) == {"eligible"}
+
+
+def test_proofs_are_counted_by_whoever_holds_the_batch(held):
+    """Whoever was frozen past its lease has looked for the effects, too; its successor counts them."""
+    batch, token = held
+    ReplayBatch.objects.update(state="running", eligible=0, requeued=5)
+    ReplayItem.objects.update(state="requeued")
+    items = list(ReplayItem.objects.all())
+    DeadLetter.objects.update(status="resolved", evidence="there")
+    assert run.look_for_proof(batch, uuid.uuid4(), items) == 0
+    assert set(ReplayItem.objects.values_list("state", flat=True)) == {"requeued"}
+    assert run.look_for_proof(batch, token, items) == 5
+    batch.refresh_from_db()
+    assert (batch.verified, batch.requeued) == (5, 0)
 
 
 @pytest.mark.parametrize("how", ["resumed", "another rate"])

@@ -1,10 +1,11 @@
-"""SIGKILL and SIGSTOP, real, at every boundary of a batch and at any moment: each letter takes effect once, and counts fit."""
+"""SIGKILL and SIGSTOP, real, at every boundary of a batch: each letter takes effect once, and counts fit.
+
+Workers that are killed at any moment are in `tests/crash/replay`.
+"""
 
 import os
-import random
 import signal
 import threading
-import time
 import traceback
 from collections import Counter
 from pkgutil import resolve_name
@@ -31,7 +32,6 @@ from tests.outbox.scripted import promise
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LETTERS = int(os.environ.get("KILLED_LETTERS", "400"))
-KILLS = int(os.environ.get("KILLS", "12"))
 POINTS = {
     "pinned": "outbox.replay_batches.preview._insert_items",  # in the transaction, not committed
     "judged": "outbox.replay_batches.preview.judge",  # committed
@@ -148,19 +148,6 @@ def test_a_worker_that_is_killed_at_every_boundary_does_each_letter_once(batch):
     end_well(batch)
 
 
-def test_a_worker_that_is_killed_at_any_moment_does_each_letter_once(batch):
-    rng, kills = random.Random(17), 0
-    for _ in range(KILLS):
-        next_life(batch)
-        pid = in_a_child(work)
-        time.sleep(rng.uniform(0.005, 0.25))
-        os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        kills += os.WIFSIGNALED(status)
-    print(f"{kills} of {KILLS} workers were killed before they had ended")
-    end_well(batch)
-
-
 # -- Workers that are frozen past their lease ----------------------------------------------------------------
 # Each stands before the call, outside any transaction, with what it has read.
 FROZEN = [
@@ -193,30 +180,23 @@ def frozen_before(place):
     return pid if os.WIFSTOPPED(status) else None
 
 
-def asleep_before(place, batch, meanwhile=lambda: None):
+def asleep_before(place, batch):
     """The same of the first worker that comes so far; those before it bring the batch there."""
     for _ in range(20):
         next_life(batch)
         ReplayBatch.objects.update(rate=None, ramp_from=None)
-        pid = frozen_before(place)
-        meanwhile()
-        if pid:
+        if pid := frozen_before(place):
             return pid
     raise AssertionError(place)
-
-
-def woken(pids):
-    """They go on with what they had read, and end."""
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
-    for pid in pids:
-        assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_a_worker_that_is_frozen_past_its_lease_does_nothing_more(batch):
     asleep = [asleep_before(place, batch) for place in FROZEN]
     end_well(batch)
-    woken(asleep)
+    for pid in asleep:  # they go on with what they had read, and end
+        os.kill(pid, signal.SIGCONT)
+    for pid in asleep:
+        assert os.waitpid(pid, 0)[1] == 0
     end_well(batch)
 
 
@@ -230,14 +210,14 @@ SAID = {
 }
 
 
-def test_a_worker_that_is_killed_at_any_moment_sends_each_message_again_once(memory, go, settings):
+def test_a_worker_that_is_killed_at_every_boundary_sends_each_message_again_once(memory, go, settings):
     settings.REPLAY_CHUNK = 20
     for number in range(RESENT):
         promise(f"order:{number}")
     while go(memory):
         pass
     batch = requests.draft("resend", MessageFilter(since="2020-01-01T00:00:00Z"), ANNA)
-    hit, rng, kills = set(), random.Random(7), 0
+    hit = set()
     os.waitpid(in_a_child(work), 0)  # the preview
     for point in [*SAID, *SAID]:
         next_life(batch)
@@ -245,18 +225,14 @@ def test_a_worker_that_is_killed_at_any_moment_sends_each_message_again_once(mem
         if killed_after(SAID[point]):
             hit.add(point)
         go(memory)
-    for last in range(40):
+    for _ in range(20):
         next_life(batch)
-        pid = in_a_child(work)
-        if last < KILLS:
-            time.sleep(rng.uniform(0.005, 0.25))
-            os.kill(pid, signal.SIGKILL)
-        kills += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+        ReplayBatch.objects.update(rate=None, ramp_from=None)
+        os.waitpid(in_a_child(work), 0)
         go(memory)
         batch.refresh_from_db()
         if batch.state == "done":
             break
-    print(f"{kills} more workers were killed before they had ended")
     assert hit == set(SAID)
     assert_counted(batch)
     assert (batch.state, batch.pinned, batch.verified) == ("done", RESENT, RESENT)
@@ -265,33 +241,4 @@ def test_a_worker_that_is_killed_at_any_moment_sends_each_message_again_once(mem
     assert memory.repeats == {}
     assert len(memory.accepted) == 2 * RESENT
     assert Resend.objects.count() == counters.totals("outbox")["resent"] == RESENT
-    assert [check for check in verify.checks() if not check.ok] == []
-
-
-def test_a_worker_that_is_frozen_past_its_lease_sends_nothing_again(memory, go):
-    for number in range(RESENT):
-        promise(f"order:{number}")
-    while go(memory):
-        pass
-    batch = requests.draft("resend", MessageFilter(since="2020-01-01T00:00:00Z"), ANNA)
-    os.waitpid(in_a_child(work), 0)  # the preview
-    places = ["outbox.replay_batches.run.act_on_chunk", "outbox.replay_batches.run._count_proofs"]
-    asleep = [asleep_before(place, batch, lambda: go(memory)) for place in 2 * places]
-    for _ in range(40):
-        next_life(batch)
-        ReplayBatch.objects.update(rate=None, ramp_from=None)
-        os.waitpid(in_a_child(work), 0)
-        go(memory)
-        batch.refresh_from_db()
-        if batch.state == "done":
-            break
-        woken(asleep[:1])
-        del asleep[:1]
-    woken(asleep)
-    while go(memory):
-        pass
-    assert_counted(batch)
-    assert (batch.state, batch.verified) == ("done", RESENT)
-    said = Counter(OutboxMessage.objects.values_list("aggregate", flat=True))
-    assert said == {f"order:{number}": 2 for number in range(RESENT)}
     assert [check for check in verify.checks() if not check.ok] == []

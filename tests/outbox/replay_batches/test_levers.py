@@ -3,6 +3,7 @@
 import threading
 import uuid
 from datetime import timedelta
+from functools import partial
 from pkgutil import resolve_name
 
 import pytest
@@ -16,6 +17,7 @@ from outbox.replay_batches import lifecycle, requests
 from outbox.replay_batches import run as execute
 from outbox.replay_batches.models import LEASE, ReplayBatch, ReplayItem
 from outbox.replay_batches.run import BatchWorker, Steps
+from tests.outbox.race import race
 from tests.outbox.replay_batches.scripted_flow import (
     ANNA,
     BELA,
@@ -34,25 +36,12 @@ from tests.outbox.replay_batches.scripted_flow import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def together(*jobs):
-    """All at once, from a barrier, each on a connection of its own; their results, exceptions among them."""
-    barrier, found = threading.Barrier(len(jobs)), {}
-
-    def run(number, job):
-        barrier.wait()
-        try:
-            found[number] = job()
-        except Exception as error:
-            found[number] = error
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(jobs)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [found[number] for number in range(len(jobs))]
+def told(lever, batch, who, *reason):
+    """What a lever returns, or the refusal of it."""
+    try:
+        return lever(batch.pk, who, *reason)
+    except Refusal as refusal:
+        return refusal
 
 
 # -- levers ------------------------------------------------------------------------------------------
@@ -207,9 +196,7 @@ def test_of_undo_and_start_one_wins(scripted):
         token = uuid.uuid4()
         ReplayBatch.objects.take(batch.pk, token, database_now())
         batch.refresh_from_db()
-        undone, _begun = together(
-            lambda pk=batch.pk: requests.undo(pk, ANNA), lambda one=batch, mine=token: lifecycle.begin(one, mine)
-        )
+        undone, _begun = race(partial(told, requests.undo, batch, ANNA), partial(lifecycle.begin, batch, token))
         batch.refresh_from_db()
         assert batch.state == ("running" if isinstance(undone, Refusal) else "previewed")
         requests.cancel(batch.pk, ANNA)
@@ -220,10 +207,7 @@ def test_of_two_people_at_one_button_one_confirms_and_the_other_is_told():
     letters(3)
     for _ in range(5):
         batch = previewed()
-        outcomes = together(
-            lambda pk=batch.pk: requests.confirm(pk, ANNA, REASON),
-            lambda pk=batch.pk: requests.confirm(pk, BELA, REASON),
-        )
+        outcomes = race(*(partial(told, requests.confirm, batch, who, REASON) for who in (ANNA, BELA)))
         (refusal,) = [found for found in outcomes if isinstance(found, Refusal)]
         batch.refresh_from_db()
         assert str(refusal) == f"{batch} of {batch.requested_by} is holding already"
@@ -237,8 +221,7 @@ def test_two_batches_of_one_source_do_not_both_start():
         pair = previewed(), previewed()
         for batch in pair:
             confirm(batch)
-        steps = [Steps(), Steps()]
-        together(*[lambda one=batch, mine=mine: mine.take(one.pk) for batch, mine in zip(pair, steps, strict=True)])
+        race(*(partial(Steps().take, batch.pk) for batch in pair))
         states = sorted(ReplayBatch.objects.filter(pk__in=[one.pk for one in pair]).values_list("state", flat=True))
         assert states == ["holding", "running"]
         for batch in pair:
@@ -251,7 +234,7 @@ def test_two_workers_on_one_batch_do_each_letter_once(scripted):
     workers = [BatchWorker(threading.Event()) for _ in range(2)]
     for _ in range(12):
         ReplayBatch.objects.update(lease_until=None, lease_token=None)  # as if each lease ran out at once
-        together(*[lambda one=one: one.steps.take(batch.pk) for one in workers])
+        race(*(partial(one.steps.take, batch.pk) for one in workers))
     ReplayBatch.objects.update(lease_until=None)
     run_until(batch, "done")
     assert sorted(scripted.taken) == sorted(f"K{n}" for n in range(200))
@@ -279,7 +262,7 @@ def test_pausing_waits_for_the_chunk_in_hand_and_no_longer(scripted):
             threading.Timer(0.2, go_on.set).start()
             return requests.pause(batch.pk, BELA)
 
-    together(lambda: steps.take(batch.pk), pause)
+    race(partial(steps.take, batch.pk), pause)
     scripted.on_take.clear()
     taken = len(scripted.taken)
     assert taken > 0

@@ -21,7 +21,6 @@ from tests.outbox.replay_batches.scripted_flow import (
     ANNA,
     BELA,
     REASON,
-    assert_counted,
     confirmed,
     counts,
     draft,
@@ -225,10 +224,3 @@ def test_judging_costs_the_same_whatever_the_chunk(chunk, settings, django_asser
     preview.pin(batch.pk, token)
     with django_assert_max_num_queries(12):
         assert preview.judge(batch.pk, token, ReadAhead(preview.portion_behind)) == 2 * chunk
-
-
-def test_every_preview_counts_what_its_items_say(scripted):
-    letters(12)
-    scripted.ineligible["K5"] = "No."
-    batch = confirmed()
-    assert_counted(batch)

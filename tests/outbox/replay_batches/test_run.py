@@ -7,7 +7,7 @@ import pytest
 from django.db import OperationalError
 
 from config.database.clock import database_now
-from config.letters import Effect, Refusal
+from config.letters import Refusal
 from config.telemetry import metrics
 from outbox.letters import levers
 from outbox.letters.models import DeadLetter
@@ -23,25 +23,16 @@ from tests.outbox.replay_batches.scripted_flow import (
     assert_counted,
     confirmed,
     counts,
+    fresh,
     letters,
     previewed,
+    prove,
     run_until,
+    statuses,
     step,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def fresh():
-    return BatchWorker(threading.Event())
-
-
-def prove(scripted, *keys, state="resolved"):
-    scripted.proven.update({key: Effect(state, f"{state} by proof") for key in keys})
-
-
-def statuses():
-    return list(DeadLetter.objects.order_by("pk").values_list("status", flat=True))
 
 
 # -- the hold ----------------------------------------------------------------------------------------
@@ -107,11 +98,11 @@ def test_the_rest_waits_until_the_canary_is_judged_good(scripted):
     worker = step(8, fresh())
     batch.refresh_from_db()
     assert (batch.state, batch.canary, len(scripted.taken)) == ("canary", 10, 10)
-    prove(scripted, *scripted.taken[:9])
+    prove(*scripted.taken[:9])
     step(8, worker)
     batch.refresh_from_db()
     assert (batch.state, len(scripted.taken)) == ("canary", 10)
-    prove(scripted, scripted.taken[9])
+    prove(scripted.taken[9])
     run_until(batch, "running", worker=worker)
     assert counts(batch)["verified"] == 10
 
@@ -153,7 +144,7 @@ def test_no_more_than_the_window_is_out_before_the_first_verdict(scripted):
         ReplayBatch.objects.update(tokens=500, tokens_at=database_now(), ramp_from=None)
         step(1, worker)
     assert len(scripted.taken) == 50  # ten seconds of the rate, but at least 50
-    prove(scripted, *scripted.taken[:3])
+    prove(*scripted.taken[:3])
     for _ in range(5):
         ReplayBatch.objects.update(tokens=500, tokens_at=database_now())
         step(1, worker)
@@ -166,13 +157,13 @@ def test_of_one_business_key_one_is_out_at_a_time_oldest_first(scripted):
     batch = confirmed(rate=10_000)
     worker = step(6, fresh())
     assert scripted.taken == ["K0", "K1", "K2"]
-    prove(scripted, "K1")
+    prove("K1")
     step(6, worker)
     assert scripted.taken.count("K1") == 3  # one after the other, each proven
     assert scripted.taken.count("K0") == 1
     taken = ReplayItem.objects.exclude(state="eligible").order_by("letter").values_list("letter", flat=True)
     assert sorted(taken) == sorted([ids[0], ids[1], ids[2], ids[4], ids[7]])
-    prove(scripted, "K0", "K2")
+    prove("K0", "K2")
     run_until(batch, "done", worker=worker)
 
 
@@ -188,8 +179,8 @@ def test_letters_whose_key_is_on_its_way_do_not_hide_those_behind_them(scripted,
 def test_a_server_that_fails_every_tenth_is_stopped_with_at_most_the_window_more(scripted):
     letters(600, "slow")
     batch = confirmed(rate=10_000, canary=0)
-    prove(scripted, *[f"K{n}" for n in range(600) if n % 10])
-    prove(scripted, *[f"K{n}" for n in range(0, 600, 10)], state="failed_again")
+    prove(*[f"K{n}" for n in range(600) if n % 10])
+    prove(*[f"K{n}" for n in range(0, 600, 10)], state="failed_again")
     run_until(batch, "stopped")
     assert "Stopped by its rule" in batch.note
     assert len(scripted.taken) <= 20 + batch.window
@@ -207,7 +198,7 @@ def test_the_next_worker_only_judges_what_is_out_of_a_batch_that_stands(scripted
     ReplayBatch.objects.update(state=state)
     taken = list(scripted.taken)
     assert counts(batch)["requeued"] == len(taken) > 20
-    prove(scripted, *taken[:5], state="failed_again")
+    prove(*taken[:5], state="failed_again")
     for _ in range(4):
         step(1)  # a new one each time
     assert counts(batch) == {"failed_again": 5, "requeued": len(taken) - 5, "eligible": 200 - len(taken)}

@@ -1,17 +1,14 @@
 """Letters that others moved, that the database refuses, that have to wait; and what proof makes of a batch."""
 
-import threading
-
 import pytest
 from django.db import OperationalError
 
-from config.letters import Effect, Refusal
+from config.letters import Refusal
 from config.telemetry.redaction import DOTS
 from outbox.letters import levers
 from outbox.letters.models import DeadLetter
 from outbox.replay_batches import requests
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
-from outbox.replay_batches.run import BatchWorker
 from tests.outbox.replay_batches.scripted_flow import (
     ANNA,
     BELA,
@@ -19,21 +16,16 @@ from tests.outbox.replay_batches.scripted_flow import (
     confirm,
     confirmed,
     counts,
+    fresh,
     letters,
     previewed,
+    prove,
     run_until,
+    statuses,
     step,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def fresh():
-    return BatchWorker(threading.Event())
-
-
-def prove(scripted, *keys, state="resolved"):
-    scripted.proven.update({key: Effect(state, f"{state} by proof") for key in keys})
 
 
 def _breaks_on(scripted, monkeypatch, question, key):
@@ -57,10 +49,6 @@ def _sizes_of(scripted, monkeypatch, question):
 
     monkeypatch.setattr(scripted, question, asked)
     return sizes
-
-
-def statuses():
-    return list(DeadLetter.objects.order_by("pk").values_list("status", flat=True))
 
 
 # -- others ------------------------------------------------------------------------------------------
@@ -116,7 +104,7 @@ def test_a_batch_waits_while_another_live_one_has_letters_of_its_source(scripted
     second.refresh_from_db()
     assert second.state == "holding"
     requests.cancel(first.pk, ANNA)
-    prove(scripted, *scripted.taken)
+    prove(*scripted.taken)
     run_until(second, "running", "verifying", "done", worker=worker)
 
 
@@ -164,7 +152,7 @@ def test_a_preview_names_the_letter_that_its_flow_breaks_on_and_counts_the_other
 def test_a_flow_that_breaks_on_an_effect_waits_for_that_letter_alone(scripted, monkeypatch):
     letters(20, "slow")
     _breaks_on(scripted, monkeypatch, "effect", "K11")
-    prove(scripted, *[f"K{n}" for n in range(20)])
+    prove(*[f"K{n}" for n in range(20)])
     batch = run_until(confirmed(rate=10_000), "verifying")
     step(4)
     assert counts(batch) == {"verified": 19, "requeued": 1}
@@ -197,7 +185,7 @@ def test_a_batch_whose_step_fails_says_so_and_the_others_go_on(scripted, monkeyp
     broken.refresh_from_db()
     assert (broken.state, broken.note) == ("running", f"Waits: KeyError: {DOTS}")  # it may be of a payload
     monkeypatch.undo()
-    prove(scripted, "K0", "K1", "K2")
+    prove("K0", "K1", "K2")
     run_until(broken, "done")
     assert broken.note == ""
 
@@ -236,16 +224,16 @@ def test_without_proof_a_batch_stays_verifying(scripted):
     batch = run_until(confirmed(rate=10_000), "verifying")
     step(6)
     assert counts(batch) == {"requeued": 30}
-    prove(scripted, *[f"K{n}" for n in range(29)])
-    prove(scripted, "K29", state="failed_again")
+    prove(*[f"K{n}" for n in range(29)])
+    prove("K29", state="failed_again")
     run_until(batch, "done")
     assert counts(batch) == {"verified": 29, "failed_again": 1}
 
 
 def test_a_message_that_was_cancelled_on_its_way_is_no_failure(scripted):
     letters(2, "slow")
-    prove(scripted, "K0", state="discarded")
-    prove(scripted, "K1")
+    prove("K0", state="discarded")
+    prove("K1")
     batch = run_until(confirmed(rate=10_000), "done")
     assert counts(batch) == {"verified": 1, "skipped": 1}
     assert batch.ring == "."

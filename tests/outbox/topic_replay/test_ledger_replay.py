@@ -14,8 +14,6 @@ from buffer.models import InventoryStock, InventoryTracking
 from buffer.workers import track
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.models import Watermark
-from outbox.letters.models import DeadLetter
 from tests.outbox.topic_replay.conftest import DAY, prefixed
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -71,17 +69,6 @@ def days(pay):
     pay(*[(hour, f"SB-{hour}", {"ST-2": 2}) for hour in range(0, 48, 4)], partition=1)
     pay((12, "SX", {}), partition=1)
     read_everything()
-
-
-def test_the_whole_topic_twice_changes_nothing(days, replay):
-    before, marks = ledger(), list(Watermark.objects.values())
-    for _ in range(2):
-        account = replay(until=DAY + timedelta(days=3), name=NAME)
-        assert account == {
-            "read": 30, "already applied": 30, "applied": 0, "parked": 0, "older than retention": 0,
-        }  # fmt: skip
-    assert (ledger(), list(Watermark.objects.values())) == (before, marks)
-    assert DeadLetter.objects.count() == 1
 
 
 def test_a_day_that_was_lost_is_restored_exactly(days, replay):

@@ -61,39 +61,16 @@ def test_once_the_server_accepts_every_letter_is_resolved_by_its_receipt(dead, g
     assert [check.name for check in checks() if not check.ok] == []
 
 
-def test_a_server_that_fails_every_tenth_is_stopped_by_the_canary_and_then_by_the_rule(dead, go):
-    for number in (0, *range(5, 60, 10)):  # the canary takes every tenth from 0 on
-        dead.by_aggregate[f"order:{number}"] = [PERMANENT] * 3
-    batch, worker = a_batch()
-    relay_until(batch, worker, go, dead, "stopped")
-    assert "canary failed" in batch.note
-    assert sum(map(len, dead.calls)) <= 10
-    requests.resume(batch.pk, ANNA)
-    relay_until(batch, worker, go, dead, "stopped")
-    assert "Stopped by its rule" in batch.note
-    assert [check.name for check in checks() if not check.ok] == []
-
-
-def test_a_paused_channel_makes_the_batch_wait_and_not_fail(dead, go):
+@pytest.mark.parametrize("gone", [False, True], ids=["messages", "letters whose messages are gone"])
+def test_a_paused_channel_makes_the_batch_wait_and_not_fail(dead, go, gone):
+    if gone:
+        OutboxMessage.objects.all().delete()
     admission.pause("memory", ANNA, "the provider is down")
-    batch, worker = a_batch()
-    step(5, worker)
-    batch.refresh_from_db()
-    assert (batch.state, batch.note) == ("canary", "Waits: channel memory is paused: the provider is down.")
-    assert not OutboxMessage.objects.filter(state="pending").exists()
-    admission.resume("memory", ANNA, "it is up")
-    relay_until(batch, worker, go, dead, "done")
-    assert counts(batch) == {"verified": 60}
-
-
-def test_a_paused_channel_is_waited_for_by_letters_whose_messages_are_gone(dead, go):
-    OutboxMessage.objects.all().delete()
-    admission.pause("memory", ANNA, "the provider is down")
-    batch, worker = a_batch(canary=0)
+    batch, worker = a_batch(canary=0 if gone else None)
     step(5, worker)
     batch.refresh_from_db()
     assert batch.note == "Waits: channel memory is paused: the provider is down."
-    assert not OutboxMessage.objects.exists()
+    assert not OutboxMessage.objects.filter(state="pending").exists()
     admission.resume("memory", ANNA, "it is up")
     relay_until(batch, worker, go, dead, "done")
     assert counts(batch) == {"verified": 60}
