@@ -12,11 +12,6 @@ pytestmark = pytest.mark.django_db
 DAY = {"date_joined_0": "2026-11-01", "date_joined_1": "10:00:00"}
 
 
-@pytest.fixture(autouse=True)
-def _plain_http(settings):
-    settings.SECURE_SSL_REDIRECT = False
-
-
 @pytest.fixture
 def boss():
     client = Client()

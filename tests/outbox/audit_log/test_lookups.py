@@ -18,11 +18,6 @@ LISTS = [page for page in admin.site._registry.values() if isinstance(page, Read
 ACROSS = ("group__title__startswith", "batch__reason__startswith", "o", "ot", "_popup")
 
 
-@pytest.fixture(autouse=True)
-def _plain_http(settings):
-    settings.SECURE_SSL_REDIRECT = False
-
-
 def answers(client, url: str, lookup: str, guess: str) -> tuple[int, list[str]]:
     """Rows, their order and the pages that follow are links; times would differ by a second."""
     answer = client.get(f"{url}?{lookup}={guess}")

@@ -13,7 +13,6 @@ from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.db import connection
 from django.http import HttpResponseNotFound
-from django.test import Client
 from django.urls import reverse
 
 from buffer.admin.stocks import STOCKTAKE
@@ -29,6 +28,7 @@ from outbox.letters.filters import STARTS, VERBS
 from outbox.letters.models import DeadLetter
 from outbox.models import FailureGroup, OperatorAction
 from outbox.replay_batches.models import ReplayBatch
+from tests.outbox.audit_log.test_reveal import client_of
 from throttler.admin.levers import LEVERS as OF_CUSTOMERS
 from throttler.customers.models import Customer
 
@@ -46,11 +46,6 @@ LEVERS = [
     (reverse("admin:outbox_failuregroup_words", args=[1]), "outbox.take_failuregroup"),
     (reverse("admin:outbox_deadletter_edit", args=[uuid.UUID(int=0)]), "outbox.edit_deadletter"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _plain_http(settings):
-    settings.SECURE_SSL_REDIRECT = False
 
 
 @pytest.fixture
@@ -80,10 +75,7 @@ def test_the_matrix_knows_the_levers():
 
 @pytest.mark.parametrize("role", ROLES)
 def test_each_lever_asks_for_its_right(role, row):
-    user = User.objects.create_user("somebody", is_staff=True)
-    user.groups.set([Group.objects.get(name=role)])
-    client = Client()
-    client.force_login(user)
+    client, user = client_of(role), User.objects.get()
     for url, right in LEVERS:
         keys = [] if "outbox" in url or "notifications" in url else [row]
         answer = client.post(url, {"id": keys if "stock" in url or "customer" in url else []})
@@ -97,10 +89,7 @@ def test_each_lever_asks_for_its_right(role, row):
 @pytest.mark.parametrize("role", ROLES)
 def test_each_lever_of_a_batch_asks_for_both_rights(role):
     """To bulk, and to do it to one letter; who has them is told that the batch has ended, or that nothing was chosen."""
-    user = User.objects.create_user("somebody", is_staff=True)
-    user.groups.set([Group.objects.get(name=role)])
-    client, now = Client(), database_now()
-    client.force_login(user)
+    client, user, now = client_of(role), User.objects.get(), database_now()
     for verb in VERBS:
         batch = ReplayBatch.objects.create(
             verb=verb, state="done", filter={"all": True}, cut_off=uuid.uuid4(), created_at=now
@@ -125,11 +114,7 @@ def test_senior_support_may_pull_every_lever_on_many_letters():
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_page_draws_each_lever_open_or_locked_with_right_and_role(role, row):
-    user = User.objects.create_user("somebody", is_staff=True)
-    user.groups.set([Group.objects.get(name=role)])
-    client = Client()
-    client.force_login(user)
-    html = client.get(reverse("admin:throttler_customer_change", args=[row])).content.decode()
+    html = client_of(role).get(reverse("admin:throttler_customer_change", args=[row])).content.decode()
     locked = "need the right “change rate and lifetime of customers”. The role Operator has it."
     assert (locked in html) == (role != "Operator")
     assert "needs the right “purge what a customer has buffered”. No role has it." in html
@@ -159,10 +144,7 @@ def test_no_address_changes_anything_for_whoever_may_only_look(row, monkeypatch)
     """Also one that is added tomorrow: nothing but refusals and files stands in the trail, and rows are as they were."""
     # Four of five addresses name a lever of another page: the text of "not found" would be a third of the time.
     monkeypatch.setattr(urls, "handler404", lambda request, exception: HttpResponseNotFound(), raising=False)
-    user = User.objects.create_user("somebody", is_staff=True)
-    user.groups.set([Group.objects.get(name="Auditor")])
-    client = Client()
-    client.force_login(user)
+    client = client_of("Auditor")
     models = (InventoryStock, FailureGroup, Customer, User, Group)
     before = [list(model.objects.order_by("pk").values()) for model in models]
     given = {"reason": "a long enough reason", "choice": "day", "verb": "requeue", "all": "1"}

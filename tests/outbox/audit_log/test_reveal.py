@@ -37,11 +37,6 @@ LINK = re.compile(r'href="([^"]*)"')
 REASON = "The customer called"
 
 
-@pytest.fixture(autouse=True)
-def _plain_http(settings):
-    settings.SECURE_SSL_REDIRECT = False
-
-
 def client_of(role: str) -> Client:
     client = Client()
     if role == "superuser":

@@ -71,8 +71,23 @@ def test_changes_of_many_letters_are_summed():
     assert summed([]) == {}
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
+def arrives(*letters):
+    """A worker that buries them in a transaction of its own."""
+
+    def act():
+        with transaction.atomic():
+            bury(letters, "g", database_now())
+
+    return act
+
+
+def of_servers(test):
+    return pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")(
+        pytest.mark.django_db(transaction=True)(test)
+    )
+
+
+@of_servers
 @pytest.mark.parametrize("turn", range(3))
 def test_the_last_letter_leaves_while_the_next_one_arrives(turn):
     """Either way round the group has one open letter, and is not resolved: regressed, or never resolved at all."""
@@ -82,46 +97,25 @@ def test_the_last_letter_leaves_while_the_next_one_arrives(turn):
         with transaction.atomic():
             shift({group.pk: Shift(open=-1, closed=1)}, database_now())
 
-    def arrives():
-        with transaction.atomic():
-            bury([letter(100 + turn)], "g", database_now())
-
-    race(leaves, arrives)
+    race(leaves, arrives(letter(100 + turn)))
     group.refresh_from_db()
     assert group.open_count == 1
     assert group.state in (State.REGRESSED, State.ACKNOWLEDGED)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
+@of_servers
 def test_a_resolved_group_is_regressed_once_by_letters_that_come_together():
     group = made(1, state=State.RESOLVED, open_count=0)
-
-    def arrives(number):
-        def act():
-            with transaction.atomic():
-                bury([letter(number)], "g", database_now())
-
-        return act
-
-    race(*map(arrives, range(10, 14)))
+    race(*(arrives(letter(number)) for number in range(10, 14)))
     group.refresh_from_db()
     assert (group.state, group.open_count, group.total_count) == (State.REGRESSED, 4, 5)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="one writer at a time")
+@of_servers
 def test_workers_together_make_no_more_groups_than_one_alone(monkeypatch):
     monkeypatch.setattr("outbox.groups.counts.MOST_NEW", 10)
-
-    def arrives(start):
-        def act():
-            with transaction.atomic():
-                bury([letter(start + number, word(start + number)) for number in range(6)], "g", database_now())
-
-        return act
-
-    race(*map(arrives, (0, 100, 200, 300)))
+    starts = (0, 100, 200, 300)
+    race(*(arrives(*(letter(start + number, word(start + number)) for number in range(6))) for start in starts))
     groups = dict(FailureGroup.objects.values_list("reason").annotate(n=Count("pk")))
     assert groups == {"invalid_json": 10, "other": 1}
     assert FailureGroup.objects.get(reason="other").open_count == 14
