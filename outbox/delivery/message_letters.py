@@ -198,7 +198,9 @@ def _known(letters: Sequence[DeadLetter], *, lock: bool = False) -> dict[UUID, K
 
 def _judged(letter: DeadLetter, message: Known | None) -> Judgement:
     if letter.edit and message is not None:
-        return _judged_copy(letter, message)
+        if message.state not in ENDED:
+            return would_refuse(_not_again(message, letter).evidence)
+        return Judgement(True, "A new message is made of the copy.", "It has a key of its own.", "ok")
     if message is None:
         try:
             _content(letter)
@@ -210,12 +212,6 @@ def _judged(letter: DeadLetter, message: Known | None) -> Judgement:
     if message.state == State.SENT:
         return Judgement(True, "It was sent meanwhile.", f"Receipt {message.receipt}.", "idle")
     return would_refuse(CANCELLED if message.state == State.CANCELLED else ON_ITS_WAY)
-
-
-def _judged_copy(letter: DeadLetter, message: Known) -> Judgement:
-    if message.state not in ENDED:
-        return would_refuse(_not_again(message, letter).evidence)
-    return Judgement(True, "A new message is made of the copy.", "It has a key of its own.", "ok")
 
 
 def _not_again(message: Known, letter: DeadLetter) -> Effect:

@@ -72,7 +72,7 @@ def move(letters: Sequence[DeadLetter], moves: Mapping[UUID, Move], old: str, no
     taken = [letter.pk for letter in chosen if moves[letter.pk].status == Status.REQUEUED]
     if taken:
         DeadLetter.objects.filter(pk__in=taken).update(requeued_at=now)
-    shift(_shifts(chosen, moves, old), now)
+    shift(summed((letter.group_id, _shift_of(old, moves[letter.pk].status)) for letter in chosen), now)
     if chosen:
         became = RowIds([moves[letter.pk] for letter in chosen], became="status")
         ids = RowIds(
@@ -96,12 +96,8 @@ def _link(letters: Sequence[DeadLetter], moves: Mapping[UUID, Move]) -> None:
     LINKS["predecessor"].run([(after, before) for before, after in followed])
 
 
-def _shifts(letters: Sequence[DeadLetter], moves: Mapping[UUID, Move], old: str) -> dict[int, Shift]:
-    """What this changes in the counts of their groups."""
-    return summed((letter.group_id, _shift_of(old, moves[letter.pk].status)) for letter in letters)
-
-
 def _shift_of(old: str, new: str) -> Shift:
+    """What a letter that moves changes in the counts of its group."""
     opened = (new == Status.OPEN) - (old == Status.OPEN)
     requeued = (new == Status.REQUEUED) - (old == Status.REQUEUED)
     return Shift(opened, requeued, closed=int(new in (Status.RESOLVED, Status.DISCARDED)))

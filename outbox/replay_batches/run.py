@@ -244,7 +244,7 @@ class Steps:
         items = window.next_items(batch, flying, most, self._window(batch))
         if not items:
             return self._over(batch, flying)
-        why = subject_of(batch.verb).backpressure(batch.verb, items, now)
+        why = subject_of(batch.verb).backpressure(items, now) if batch.sends else ""
         self._say(batch, why)
         if why:
             return SOON

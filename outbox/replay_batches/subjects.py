@@ -139,10 +139,8 @@ class BatchOfLetters:
         """What live traffic these, on their way, stand behind; empty where nobody says."""
         return next(filter(None, (theirs.queue_depth(letters, now) for theirs, letters in _letters_of(items))), "")
 
-    def backpressure(self, verb: str, items: Sequence[ReplayItem], now: datetime) -> str:
+    def backpressure(self, items: Sequence[ReplayItem], now: datetime) -> str:
         """Why these have to wait now; empty when they can go."""
-        if verb not in SENDING:
-            return ""
         return next(filter(None, (theirs.backpressure(letters, now) for theirs, letters in _letters_of(items))), "")
 
     def blocked_reason(self, items: Sequence[ReplayItem], now: datetime) -> str:
@@ -241,13 +239,11 @@ class BatchOfMessages:
     def queue_depth(self, items: Sequence[ReplayItem], now: datetime) -> str:
         return queue_depth([item.successor for item in items if item.successor], now)
 
-    def backpressure(self, verb: str, items: Sequence[ReplayItem], now: datetime) -> str:
+    def backpressure(self, items: Sequence[ReplayItem], now: datetime) -> str:
         return ChannelState.objects.why_closed({item.step for item in items}, now)
 
     def blocked_reason(self, items: Sequence[ReplayItem], now: datetime) -> str:
-        return self.backpressure("resend", items, now) or why_missing(
-            {"relay_outbox": {item.step for item in items}}, now
-        )
+        return self.backpressure(items, now) or why_missing({"relay_outbox": {item.step for item in items}}, now)
 
 
 Subject = BatchOfLetters | BatchOfMessages
