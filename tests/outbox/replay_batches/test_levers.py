@@ -160,24 +160,6 @@ def test_a_chunk_whose_batch_is_not_ours_any_more_leaves_nothing(scripted, meanw
     assert set(ReplayItem.objects.values_list("state", flat=True)) == {"eligible"}
 
 
-def test_a_worker_that_was_frozen_and_replaced_does_nothing_more(scripted):
-    """Its successor has the batch; the frozen one wakes up with what it had read before."""
-    letters(100)
-    batch = confirmed()
-    frozen, successor = Steps(), BatchWorker(threading.Event())
-    assert frozen.take(batch.pk) == 0.0  # begun
-    assert frozen.take(batch.pk) == 0.0  # the first chunk
-    ReplayBatch.objects.update(lease_until=database_now() - timedelta(seconds=1))
-    step(1, successor)
-    taken = len(scripted.taken)
-    items = list(ReplayItem.objects.filter(state="eligible")[:20])
-    assert execute.act_on_chunk(batch, frozen.token, items) == 0
-    assert frozen.take(batch.pk) > 0
-    assert len(scripted.taken) == taken
-    run_until(batch, "done", worker=successor)
-    assert len(scripted.taken) == len(set(scripted.taken)) == 100
-
-
 def test_a_batch_is_held_by_one_worker():
     letters(1)
     batch = draft()
