@@ -1,4 +1,4 @@
-"""Letters of orders: those that were never stored, and versions of stored ones that came late, or that no batch could hold."""
+"""Letters of orders: never stored, or versions of stored ones that came late or that no batch could hold."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class RefusedBatchLetters(StreamLetters):
         return effects
 
     def restore(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
-        """Park the discarded batches and their orders again; nothing is written of one whose orders went another way."""
+        """Park the discarded batches and their orders again, but for one whose orders went another way."""
         batches, effects, orders = _locked(letters, Status.DISCARDED), {}, 0
         opened: list[Batch] = []
         for letter in letters:

@@ -104,8 +104,8 @@ class MessageLetters(Letters[DeadLetter]):
         if channels_of(letters) == {MAILS}:
             what = "The mail is" if len(letters) == 1 else "Each mail is"
             promise = f"{what} sent again, to the same address and with the same text."
-        rest = "It has all its tries again. What counts as sent already is not sent twice. If it fails again, a new letter says why."
-        return promise, rest
+        rest = "It has all its tries again. What counts as sent already is not sent twice."
+        return promise, f"{rest} If it fails again, a new letter says why."
 
     def awaited(self) -> bool:
         return True

@@ -224,8 +224,10 @@ def _answers(
     ask: Callable[[Letters, Sequence[DeadLetter]], Mapping[UUID, Effect]],
     broken: Callable[[str], Effect],
 ) -> dict[UUID, Effect]:
-    """The effect of each letter; of one that its flow breaks on, `broken`. What failed again says so with an error, which
-    may repeat values of the payload: nobody can mask it later."""
+    """The effect of each letter; of one that its flow breaks on, `broken`.
+
+    What failed again says so with an error, which may repeat values of the payload: nobody can mask it later.
+    """
     effects = _asked(letters, lambda theirs, part: _by_halves(lambda half: ask(theirs, half), part, broken), broken)
     return {
         pk: replace(effect, evidence=masked_error(effect.evidence)) if effect.state == "failed_again" else effect

@@ -1,4 +1,4 @@
-"""What each kind of letters promises: judged before, taken back once, proven by its effect, linked when it fails again."""
+"""What each kind of letters promises: judged, taken back once, proven by its effect, linked when it fails again."""
 
 from __future__ import annotations
 
