@@ -91,6 +91,18 @@ def test_a_batch_that_is_not_cancelled_or_not_ours_is_not_put_back(held, meanwhi
     assert set(ReplayItem.objects.values_list("state", flat=True)) == {"eligible"}
 
 
+def test_items_that_were_acted_on_since_they_were_read_are_left(held, scripted):
+    """A commit whose answer was lost: the worker comes back with what it had read before."""
+    batch, token = held
+    ReplayBatch.objects.update(state="running")
+    items = list(ReplayItem.objects.all())
+    for acted in (5, 0):
+        assert run.act_on_chunk(batch, token, items) == acted
+        assert len(scripted.taken) == 5
+        batch.refresh_from_db()
+        assert (batch.verified, batch.skipped) == (5, 0)
+
+
 def test_proofs_are_counted_by_whoever_holds_the_batch(held):
     """Whoever was frozen past its lease has looked for the effects, too; its successor counts them."""
     batch, token = held
