@@ -20,8 +20,8 @@ from buffer.partitioned import BATCHES_SWEPT, EVENTS
 from buffer.streams import GROUP, Stream
 from buffer.streams import streams as all_streams
 from config.database.clock import database_now
+from config.database.isolation import consistent_snapshot
 from config.database.queries import by_key
-from config.database.transactions import consistent_snapshot
 from config.flows import Check
 from config.kafka import Record, topic_name
 from config.kafka.positions import TopicPartition

@@ -13,8 +13,8 @@ from django.db.models.functions import Coalesce, Concat
 from django.utils.module_loading import import_string
 
 from config.database.clock import database_now
+from config.database.isolation import consistent_snapshot
 from config.database.queries import by_key
-from config.database.transactions import consistent_snapshot
 from config.fields import is_uuid
 from config.flows import Check, Flow, Reading, SampleAction
 from config.telemetry import metrics

@@ -12,8 +12,8 @@ from django.conf import settings
 from django.db.models import Count, DateTimeField, Exists, F, Max, OuterRef, Q, QuerySet, RowRange, Window
 
 from config.database.clock import database_now
+from config.database.isolation import consistent_snapshot
 from config.database.queries import by_key
-from config.database.transactions import consistent_snapshot
 from config.fields import smallest_uuid7
 from config.flows import Check
 from config.kafka import topic_name

@@ -21,8 +21,8 @@ from outbox.letters.overview import letters_ever
 from outbox.letters.topic_flow import TopicFlow
 from throttler import verify
 from throttler.customers.models import Customer
+from throttler.engine.output_transaction import EXPIRED, INPUT, OUTPUT
 from throttler.engine.row_writer import GROUP
-from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
 from throttler.home import ThrottlerNumbers, needs, stages, still_expiring
 from throttler.lanes.models import Lane, LaneOwner
 from throttler.lanes.read_model import FLOW

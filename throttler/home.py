@@ -20,8 +20,8 @@ from outbox.letters.topic_flow import TopicNumbers
 from throttler.customers.changes import without_row
 from throttler.customers.models import Customer
 from throttler.customers.situation import Situation, situations_of
+from throttler.engine.output_transaction import INPUT
 from throttler.engine.partition import OUT
-from throttler.engine.transaction import INPUT
 from throttler.lanes.models import Lane
 
 # -- Whose messages are nearest to the end of their life -----------------------------------------------------

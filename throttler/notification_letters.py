@@ -25,8 +25,8 @@ from outbox.messages.publish import publish, published_together
 from outbox.models import ChannelState
 from throttler.customers.models import Customer
 from throttler.engine.admission import SOURCE as SOURCE_NAME
+from throttler.engine.output_transaction import EXPIRED, INPUT
 from throttler.engine.row_writer import GROUP, LOST
-from throttler.engine.transaction import EXPIRED, INPUT
 from throttler.lanes.models import Lane
 from throttler.messages import (
     FORWARDED,

@@ -11,7 +11,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.db.models import Count, F, Q, Sum
 
-from config.database.transactions import consistent_snapshot
+from config.database.isolation import consistent_snapshot
 from config.flows import Check
 from config.kafka import topic_name
 from config.kafka.positions import TopicPartition
@@ -26,9 +26,9 @@ from outbox.bookkeeping.verify import (
 )
 from outbox.letters.models import BurialKey
 from outbox.letters.verify import letters_counted
+from throttler.engine.output_transaction import INPUT
 from throttler.engine.partition import AGAIN, IN, OUT
 from throttler.engine.row_writer import GROUP
-from throttler.engine.transaction import INPUT
 from throttler.lanes.models import Lane, LanePartition
 from throttler.lanes.read_model import FLOW
 from throttler.overflow import store_of_settings

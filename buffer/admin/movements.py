@@ -16,7 +16,7 @@ from buffer.ledger.topics import part_of
 from config.admin import humanize
 from config.admin.filters import ByNumber
 from config.admin.pages import ReadOnlyAdmin, age_column
-from config.database.transactions import consistent_snapshot
+from config.database.isolation import consistent_snapshot
 from outbox.letters.models import DeadLetter
 
 MOST_FOUND = 50

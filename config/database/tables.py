@@ -1,4 +1,4 @@
-"""The tables that `migrate` makes: whether they are there, and who waits while its steps lock them."""
+"""Whether the server writes and has the tables that `migrate` makes, and who waits while its steps lock them."""
 
 from __future__ import annotations
 
@@ -74,6 +74,18 @@ def unfinished_squashes(connection: BaseDatabaseWrapper) -> list[str]:
                 f"that has {first}, then with this one (docs/deploy.md, Upgrade)"
             )
     return sentences
+
+
+# -- Whether the server writes -------------------------------------------------------------------------------
+READ_ONLY_SQL = {"postgresql": "SHOW transaction_read_only", "mysql": "SELECT @@GLOBAL.read_only"}
+ONLY_READS = "the server only reads, as a standby does that is not promoted"
+
+
+def only_reads() -> bool:
+    """Whether the server takes no write, as a standby before it is promoted."""
+    with connection.cursor() as cursor:
+        cursor.execute(READ_ONLY_SQL.get(connection.vendor, "SELECT 0"))
+        return str(cursor.fetchone()[0]).lower() not in ("off", "0")
 
 
 # -- What the steps of `migrate` lock ------------------------------------------------------------------------

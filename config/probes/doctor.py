@@ -16,8 +16,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connectio
 from config import replica
 from config.database import galera
 from config.database.clock import compared_clocks, database_now
-from config.database.tables import missing_migrations, require_tables
-from config.database.transactions import ONLY_READS, only_reads
+from config.database.tables import ONLY_READS, missing_migrations, only_reads, require_tables
 from config.flows import flows
 from config.kafka.client import NO_TRANSACTIONS, KafkaError, controller_skew, new_admin, transactions_supported
 from config.kafka.topics import TopicState, describe_topics

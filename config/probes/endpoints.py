@@ -19,8 +19,7 @@ from prometheus_client.registry import Collector
 from config import replica
 from config.database.clock import compared_clocks
 from config.database.queries import asked_together
-from config.database.tables import missing_migrations
-from config.database.transactions import ONLY_READS, only_reads
+from config.database.tables import ONLY_READS, missing_migrations, only_reads
 from config.flows import Reading, flows
 from config.partitions import rotation
 from config.telemetry.logs import log

@@ -13,8 +13,8 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from config.database.clock import database_now
+from config.database.isolation import written_elsewhere
 from config.database.retry import Remedy
-from config.database.transactions import written_elsewhere
 from config.payload import digest
 from config.processes.worker import until_it_stands
 from outbox.api.problems import RETRY_IN_PROGRESS, Answer, Problem

@@ -16,8 +16,8 @@ from django.db import connection, transaction
 from django.db.models import Count, F, QuerySet
 
 from config.database.clock import database_now
+from config.database.isolation import commit_lazily
 from config.database.queries import compiled
-from config.database.transactions import commit_lazily
 from config.database.upsert import Rewrite, timestamp_text, uuid_text
 from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log_committed

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from django.urls import reverse
 
 from config.database.clock import database_now
-from config.database.transactions import consistent_snapshot
+from config.database.isolation import consistent_snapshot
 from config.flows import Check, Flow, HomeRow, Need, Reading, Stage, name_of
 from config.kafka import topic_name
 from config.kafka.positions import TopicPartition

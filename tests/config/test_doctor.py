@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from config.database import clock, transactions
+from config.database import clock, tables
 from config.database.clock import database_now
 from config.kafka import client as kafka_broker
 from config.kafka.client import controller_skew, transactions_supported
@@ -34,7 +34,7 @@ def catalogue(settings: Any) -> None:
 
 @pytest.mark.django_db
 def test_a_server_that_only_reads_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "READ_ONLY_SQL", {connection.vendor: "SELECT 1"})
+    monkeypatch.setattr(tables, "READ_ONLY_SQL", {connection.vendor: "SELECT 1"})
     (finding,) = [found for found in doctor.examine() if not found.ok and found.name == "database"]
     assert finding.detail.endswith("ms; the server only reads, as a standby does that is not promoted")
 

@@ -12,7 +12,7 @@ from django.db import OperationalError, ProgrammingError, connection
 from django.urls import resolve
 from prometheus_client.parser import text_string_to_metric_families
 
-from config.database import transactions
+from config.database import tables
 from config.database.clock import database_now
 from config.middleware import POLICY, Sessions
 from config.probes import endpoints
@@ -57,7 +57,7 @@ def test_readyz(client, monkeypatch):
 @pytest.mark.parametrize(("answer", "reads"), [("on", True), ("off", False), ("ON", True), (1, True), (0, False)])
 def test_readyz_takes_a_server_that_only_reads_for_none(client, monkeypatch, answer, reads):
     sql = "SELECT %s" % (f"'{answer}'" if isinstance(answer, str) else answer)
-    monkeypatch.setattr(transactions, "READ_ONLY_SQL", {connection.vendor: sql})
+    monkeypatch.setattr(tables, "READ_ONLY_SQL", {connection.vendor: sql})
     response = client.get("/readyz")
     said = "failed: the server only reads, as a standby does that is not promoted" if reads else "ok"
     assert (response.status_code, response.json()["database"]) == (503 if reads else 200, said)

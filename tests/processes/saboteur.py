@@ -35,10 +35,10 @@ POINTS = {
     "decided": "throttler.worker.round.OwnerRound.decide",
     "rows written": "throttler.engine.row_writer.RowHandler.write",  # in the transaction, not committed
     "overflow stored": "config.kafka.consumer.writer.Writer._transact",
-    "records sent": "config.kafka.transaction.TransactionalProducer._records",  # and acknowledged
-    "offsets sent": "config.kafka.transaction.TransactionalProducer._offsets",
-    "transaction begun": "config.kafka.transaction.TransactionalProducer.begin",
-    "records given": "throttler.engine.transaction.OutputTransaction._send_messages",  # to the client
+    "records sent": "config.kafka.transactional_producer.TransactionalProducer._records",  # and acknowledged
+    "offsets sent": "config.kafka.transactional_producer.TransactionalProducer._offsets",
+    "transaction begun": "config.kafka.transactional_producer.TransactionalProducer.begin",
+    "records given": "throttler.engine.output_transaction.OutputTransaction._send_messages",  # to the client
     "records asked": "config.kafka.producer_internals.wake",  # or about to be; so is the next
     "offsets asked": "config.kafka.producer_internals.send_offsets",
     "commit sent": "config.kafka.producer_internals.begin_commit",  # or about to be

@@ -20,8 +20,8 @@ from outbox.models import DeadLetter, OutboxMessage, Watermark
 from tests.config.conftest import broker as broker
 from tests.config.conftest import make_topic as make_topic
 from tests.throttler.worked import Worked
+from throttler.engine.output_transaction import INPUT
 from throttler.engine.row_writer import GROUP
-from throttler.engine.transaction import INPUT
 from throttler.flow import Throttler
 
 pytestmark = pytest.mark.django_db

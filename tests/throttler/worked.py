@@ -10,8 +10,8 @@ from config.database.clock import database_now
 from config.kafka import Replayed, topic_name
 from outbox.letters.burial import Letter, bury
 from tests.conftest import TOPIC_ID
+from throttler.engine.output_transaction import INPUT
 from throttler.engine.row_writer import GROUP
-from throttler.engine.transaction import INPUT
 from throttler.lanes.read_model import LaneSnapshot, PartitionSnapshot, write_read_model
 from throttler.messages import microseconds
 from throttler.overflow.django import DjangoStore

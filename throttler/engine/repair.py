@@ -23,9 +23,9 @@ from config.telemetry.logs import log
 from outbox.letters.burial import Letter, bury
 from throttler.engine.admission import SOURCE, decode, is_forwarded, record_of, refusal, row_of
 from throttler.engine.drain import Drain, Key
+from throttler.engine.output_transaction import INPUT
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.row_writer import GROUP, LOST
-from throttler.engine.transaction import INPUT
 from throttler.lanes.read_model import is_superseded
 from throttler.lanes.state import LaneState
 from throttler.messages import gate

@@ -16,12 +16,12 @@ from config.kafka.consumer.ports import ConsumerStopped, Follower
 from config.kafka.consumer.writer import LogEndSeen
 from config.kafka.positions import Start, Stopped, TopicPartition
 from config.kafka.records import Header
-from config.kafka.transaction import Committed, RefusedRecord, Unknown, Verdict, remove_static_member
+from config.kafka.transactional_producer import Committed, RefusedRecord, Unknown, Verdict, remove_static_member
 from config.telemetry.logs import log
 from throttler.engine.admission import Decoded, decode
+from throttler.engine.output_transaction import INPUT
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.row_writer import GROUP
-from throttler.engine.transaction import INPUT
 from throttler.lanes.read_model import Recalled
 from throttler.lanes.restore import RefusedPartition, RestoredPartition
 from throttler.lanes.restore_thread import RestoreThread

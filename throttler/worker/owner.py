@@ -15,16 +15,16 @@ from django.conf import settings
 from config.kafka import client
 from config.kafka.client import GroupMetadata
 from config.kafka.positions import Mark
-from config.kafka.transaction import Committed, FencedInstance, NotCommitted, RefusedByGroup, RefusedRecord
+from config.kafka.transactional_producer import Committed, FencedInstance, NotCommitted, RefusedByGroup, RefusedRecord
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.admission import Decoded
 from throttler.engine.drain import COUNT, PageReader
+from throttler.engine.output_transaction import OutputTransaction, Sender
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.repair import Repairs
 from throttler.engine.row_writer import RowHandler
-from throttler.engine.transaction import OutputTransaction, Sender
 from throttler.lanes.read_model import PartitionSnapshot
 from throttler.limits.limiter import adopt
 from throttler.messages import microseconds

@@ -9,15 +9,15 @@ from typing import Any
 
 from config.kafka import Record
 from config.kafka.client import GroupMetadata
-from config.kafka.transaction import RefusedRecord, Verdict
+from config.kafka.transactional_producer import RefusedRecord, Verdict
 from config.kafka.wire_format import partition_of
 from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log
 from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.admission import Decider, Decisions, Decoded, refusal, row_of
 from throttler.engine.drain import Drain
+from throttler.engine.output_transaction import OutputTransaction
 from throttler.engine.partition import OwnedPartition
-from throttler.engine.transaction import OutputTransaction
 from throttler.lanes.state import LaneState
 from throttler.limits.limiter import adopt, left_late, recovered, shift
 from throttler.limits.output_rate import OutputLimiter

@@ -13,15 +13,15 @@ from config.kafka import client, internals, topic_name
 from config.kafka.client import NO_TRANSACTIONS, transactions_supported
 from config.kafka.consumer import Consumer
 from config.kafka.consumer.ports import ConsumerStopped, Parts
-from config.kafka.transaction import TransactionalProducer
+from config.kafka.transactional_producer import TransactionalProducer
 from config.processes.worker import Patience
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.drain import PageReader
+from throttler.engine.output_transaction import EXPIRED, INPUT, OUTPUT
 from throttler.engine.repair import Repairs, Rereader
 from throttler.engine.row_writer import GROUP, RowHandler, writers_of
-from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
 from throttler.lanes.restore_thread import RestoreThread
 from throttler.lanes.state import CHANGELOG
 from throttler.limits.output_rate import OutputLimiter

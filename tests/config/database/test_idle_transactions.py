@@ -9,9 +9,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from config import checks
 from config.database.clock import database_now
+from config.database.isolation import PATIENCE, consistent_snapshot
 from config.database.retry import Remedy, remedy_for
 from config.database.tables import require_tables
-from config.database.transactions import PATIENCE, consistent_snapshot
 from outbox.bookkeeping.models import FlowCounter
 
 pytestmark = [

@@ -15,7 +15,7 @@ from kafka.structs import ConsumerGroupMetadata
 
 from config.kafka import client, internals
 from config.kafka.reader import Reader
-from config.kafka.transaction import (
+from config.kafka.transactional_producer import (
     Committed,
     FencedInstance,
     RefusedByGroup,

@@ -11,7 +11,7 @@ from kafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailed
 from kafka.structs import ConsumerGroupMetadata
 
 from config.kafka import client, producer_internals
-from config.kafka.transaction import Committed, RefusedByGroup, RefusedRecord, TransactionalProducer, Unknown
+from config.kafka.transactional_producer import Committed, RefusedByGroup, RefusedRecord, TransactionalProducer, Unknown
 
 MEMBER = ConsumerGroupMetadata("g", 3, "m", None)
 LIMIT = 0.4  # seconds, for all steps of a commit together

@@ -22,7 +22,7 @@ from config.database.clock import database_now
 from config.environment.mail import MailServer
 from config.kafka import RecordBatch
 from config.kafka.consumer.writer import Writer
-from config.kafka.transaction import Unknown
+from config.kafka.transactional_producer import Unknown
 from config.telemetry import tracing
 from notifications.email_handler import EmailHandler
 from outbox.bookkeeping.watermarks import Watermarks

@@ -13,7 +13,7 @@ def main() -> None:
     from django import setup
     from django.core.management import execute_from_command_line
 
-    from config.kafka.transaction import TransactionalProducer
+    from config.kafka.transactional_producer import TransactionalProducer
 
     TransactionalProducer.__init__.__defaults__ = (LIMIT,)  # type: ignore[misc]
     setup()

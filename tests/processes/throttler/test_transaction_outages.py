@@ -15,7 +15,7 @@ import pytest
 
 from config.kafka import client, producer_internals
 from config.kafka.reader import Reader
-from config.kafka.transaction import Committed, TransactionalProducer, Unknown
+from config.kafka.transactional_producer import Committed, TransactionalProducer, Unknown
 from tests.services.kafka import Kafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.processes]

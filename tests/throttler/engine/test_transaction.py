@@ -7,11 +7,11 @@ import pytest
 
 from config.kafka import Replayed
 from config.kafka.client import MAX_REQUEST_BYTES
-from config.kafka.transaction import Committed
+from config.kafka.transactional_producer import Committed
 from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.admission import Decider, Decisions, decode, packed, row_of, unpacked
+from throttler.engine.output_transaction import OutputTransaction
 from throttler.engine.partition import OwnedPartition
-from throttler.engine.transaction import OutputTransaction
 from throttler.lanes import state
 from throttler.limits.rate import parse_rates
 from throttler.messages import day_of, gate

@@ -9,8 +9,8 @@ from config.database.clock import database_now
 from config.kafka import topic_name
 from outbox.bookkeeping.models import FlowCounter, Watermark
 from tests.throttler.lanes.world import TOPIC_ID, World
+from throttler.engine.output_transaction import INPUT
 from throttler.engine.row_writer import GROUP
-from throttler.engine.transaction import INPUT
 from throttler.lanes.read_model import LaneSnapshot, PartitionSnapshot, write_read_model
 from throttler.models import Lane, LanePartition
 from throttler.overflow.django import DjangoStore

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from config.kafka import Replayed
-from config.kafka.transaction import Committed
+from config.kafka.transactional_producer import Committed
 from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.admission import decode
 from throttler.engine.drain import COUNT, Page

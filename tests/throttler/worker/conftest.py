@@ -18,7 +18,7 @@ from config.kafka.reader import Reader
 from config.kafka.wire_format import partition_of
 from tests.config.conftest import broker, make_topic
 from throttler.customers.models import Customer
-from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
+from throttler.engine.output_transaction import EXPIRED, INPUT, OUTPUT
 from throttler.worker.start import throttle
 
 __all__ = ["broker", "make_topic"]

@@ -11,8 +11,8 @@ from config.kafka import topic_name
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
 from tests.throttler.worker.bench import Bench
+from throttler.engine.output_transaction import INPUT
 from throttler.engine.row_writer import GROUP
-from throttler.engine.transaction import INPUT
 from throttler.lanes.read_model import take_name
 from throttler.models import LanePartition
 from throttler.worker.database_sync import DatabaseSync

@@ -14,7 +14,7 @@ from outbox.letters import levers
 from outbox.models import DeadLetter, OutboxMessage
 from tests.throttler.worker.conftest import notification, records_of
 from throttler.customers.models import Customer
-from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
+from throttler.engine.output_transaction import EXPIRED, INPUT, OUTPUT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 HEADERS = [

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from config.kafka.transaction import Committed, RefusedByGroup, Unknown
+from config.kafka.transactional_producer import Committed, RefusedByGroup, Unknown
 from tests.throttler.worker.bench import Bench
 from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.admission import Decoded, decode

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from config.kafka import Replayed
-from config.kafka.transaction import RefusedRecord
+from config.kafka.transactional_producer import RefusedRecord
 from tests.logged import lines
 from tests.throttler.worker.bench import Bench
 from throttler.engine.admission import decode

@@ -12,8 +12,8 @@ from config.database.clock import database_now
 from outbox.letters.models import DeadLetter
 from tests.throttler.worker.conftest import ids_in, ids_of, notification
 from throttler.customers.models import Customer
+from throttler.engine.output_transaction import OUTPUT
 from throttler.engine.repair import RefusedRow, Rereader, Suspect
-from throttler.engine.transaction import OUTPUT
 from throttler.models import Lane, LanePartition, OverflowMessage
 from throttler.overflow import store_of_settings
 from throttler.overflow.store import LaneRange, OverflowRow

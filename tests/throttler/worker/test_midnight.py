@@ -13,7 +13,7 @@ from outbox.letters.models import DeadLetter
 from tests.throttler.overflow.conftest import DAY, TODAY
 from tests.throttler.worker.conftest import ids_in, ids_of, notification
 from throttler.customers.models import Customer
-from throttler.engine.transaction import INPUT, OUTPUT
+from throttler.engine.output_transaction import INPUT, OUTPUT
 from throttler.lanes.state import LaneState, lane_bytes, lane_of, lane_record_from
 from throttler.models import Lane, OverflowMessage
 from throttler.verify import checks

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from config.kafka import client
-from config.kafka.transaction import RefusedByGroup, Unknown
+from config.kafka.transactional_producer import RefusedByGroup, Unknown
 from config.telemetry import metrics
 from tests.exported import exported
 from tests.throttler.worker.bench import Bench

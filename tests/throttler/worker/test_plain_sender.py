@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from config.kafka.reader import Reader
-from config.kafka.transaction import Committed, RefusedRecord, Unknown
+from config.kafka.transactional_producer import Committed, RefusedRecord, Unknown
 from tests.config.conftest import broker, make_topic
 from throttler.worker.consumer_backend import PlainSender
 

@@ -10,7 +10,7 @@ from outbox.letters.models import DeadLetter
 from tests.throttler.worker.conftest import ids_in, ids_of, notification
 from throttler.customers.models import Customer
 from throttler.engine.drain import Drain
-from throttler.engine.transaction import OUTPUT
+from throttler.engine.output_transaction import OUTPUT
 from throttler.models import Lane
 from throttler.verify import checks
 

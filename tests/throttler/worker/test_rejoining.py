@@ -10,12 +10,12 @@ import pytest
 from kafka.structs import ConsumerGroupMetadata
 
 from config.kafka import client, topic_name
-from config.kafka.transaction import FencedInstance, RefusedByGroup, holder_of_name, remove_static_member
+from config.kafka.transactional_producer import FencedInstance, RefusedByGroup, holder_of_name, remove_static_member
 from tests.crash.wire import wait_for
 from tests.throttler.worker.bench import Bench
 from tests.throttler.worker.conftest import ids_in, ids_of, notification
+from throttler.engine.output_transaction import OUTPUT
 from throttler.engine.row_writer import GROUP
-from throttler.engine.transaction import OUTPUT
 from throttler.worker.consumer_backend import OwnerFollower
 from throttler.worker.owner import partitions_dropped
 from throttler.worker.round import OwnerRound

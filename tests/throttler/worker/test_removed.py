@@ -10,7 +10,7 @@ from outbox.bookkeeping.models import Watermark
 from tests.crash.wire import wait_for
 from tests.logged import lines
 from tests.throttler.worker.conftest import home_of, ids_in, ids_of, notification
-from throttler.engine.transaction import INPUT, OUTPUT
+from throttler.engine.output_transaction import INPUT, OUTPUT
 from throttler.worker.consumer_backend import Notifications, OwnerBackend
 from throttler.worker.start import throttle
 

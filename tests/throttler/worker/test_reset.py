@@ -14,7 +14,7 @@ from outbox.models import DeadLetter
 from tests.crash.wire import wait_for
 from tests.throttler.worker.conftest import PARTITIONS, ids_in, ids_of, notification
 from throttler.customers.models import Customer
-from throttler.engine.transaction import INPUT, OUTPUT
+from throttler.engine.output_transaction import INPUT, OUTPUT
 from throttler.lanes.state import CHANGELOG
 from throttler.models import Lane, LaneOwner, LanePartition, OverflowMessage
 from throttler.partitioned import OVERFLOW, keep_what_waits

@@ -15,7 +15,7 @@ from config.kafka.consumer.membership import Membership
 from config.kafka.consumer.ports import ConsumerStopped
 from outbox.models import DeadLetter, Watermark
 from tests.throttler.worker.conftest import home_of, ids_in, ids_of, notification
-from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
+from throttler.engine.output_transaction import EXPIRED, INPUT, OUTPUT
 from throttler.lanes import restore_thread
 from throttler.lanes.restore import RefusedPartition
 from throttler.lanes.state import CHANGELOG

@@ -13,8 +13,8 @@ from outbox.letters.models import DeadLetter
 from tests.config.kafka.test_unpack import batch_of
 from tests.raw_batches import RawProducer, folded_back
 from tests.throttler.worker.conftest import home_of, ids_in, ids_of, notification
+from throttler.engine.output_transaction import INPUT, OUTPUT
 from throttler.engine.row_writer import GROUP
-from throttler.engine.transaction import INPUT, OUTPUT
 from throttler.verify import checks
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,12 +12,12 @@ from config.environment.env import BadSetting
 from config.kafka import topic_name
 from config.kafka.consumer.membership import Membership
 from config.kafka.consumer.ports import ConsumerStopped
-from config.kafka.transaction import TransactionalProducer, Unknown
+from config.kafka.transactional_producer import TransactionalProducer, Unknown
 from outbox.bookkeeping import counters
 from outbox.letters.models import DeadLetter
 from tests.throttler.worker.conftest import home_of, ids_in, ids_of, notification, records_of
 from throttler.customers.models import Customer
-from throttler.engine.transaction import EXPIRED, INPUT, OUTPUT
+from throttler.engine.output_transaction import EXPIRED, INPUT, OUTPUT
 from throttler.lanes.read_model import FLOW
 from throttler.models import Lane, OverflowMessage
 from throttler.verify import checks

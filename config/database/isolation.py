@@ -1,4 +1,4 @@
-"""Transactions: whether the server writes, whose lock is in the way, commits that do not wait, one snapshot."""
+"""What a transaction sees and waits for: a lock of somebody else, the disk, one snapshot."""
 
 from __future__ import annotations
 
@@ -10,18 +10,6 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connection, connections, models, transaction
 
 from config.database.retry import code_of
-
-# -- Whether the server writes -------------------------------------------------------------------------------
-READ_ONLY_SQL = {"postgresql": "SHOW transaction_read_only", "mysql": "SELECT @@GLOBAL.read_only"}
-ONLY_READS = "the server only reads, as a standby does that is not promoted"
-
-
-def only_reads() -> bool:
-    """Whether the server takes no write, as a standby before it is promoted."""
-    with connection.cursor() as cursor:
-        cursor.execute(READ_ONLY_SQL.get(connection.vendor, "SELECT 0"))
-        return str(cursor.fetchone()[0]).lower() not in ("off", "0")
-
 
 # -- Whose lock is in the way -------------------------------------------------------------------------------
 NOWAIT = {1205, 3572}  # MariaDB, MySQL

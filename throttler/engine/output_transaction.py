@@ -9,7 +9,7 @@ from config.kafka import Record, topic_name
 from config.kafka.client import GroupMetadata
 from config.kafka.positions import TopicPartition
 from config.kafka.records import Header
-from config.kafka.transaction import Committed, Verdict
+from config.kafka.transactional_producer import Committed, Verdict
 from config.telemetry import tracing
 from throttler.engine.admission import Decisions, Decoded, unpacked
 from throttler.engine.partition import OwnedPartition
