@@ -19,6 +19,7 @@ from config.kafka import client, producer_internals
 from config.kafka.producer_internals import FutureRecordMetadata
 from config.telemetry import metrics
 from config.telemetry.logs import log
+from config.telemetry.redaction import one_line
 
 OVERHEAD = 512  # upper bound of what a record batch adds to one message
 
@@ -106,19 +107,15 @@ class Producer:
         until = min(until, time.monotonic() + self.patience)
         started = [absent.get(message.topic) or self._start(message, absent, until) for message in messages]
         deadline = time.monotonic() + self.patience
-        self._push()
+        if self._client is not None:
+            with suppress(client.KafkaError):  # every message has a verdict of its own
+                self._client.flush(timeout=self.patience)  # else every few linger and leave as a request of their own
         outcomes = [self._result_of(future, deadline) if hasattr(future, "is_done") else future for future in started]
         if any(map(_is_the_end, started, outcomes)):
             metrics.PRODUCER_REBUILT.inc()
             log.warning("producer_rebuilt")
             self._discard()  # the next message has a new one
         return outcomes
-
-    def _push(self) -> None:
-        """Flush: without it every few messages linger and leave as a request of their own."""
-        if self._client is not None:
-            with suppress(client.KafkaError):  # every message has a verdict of its own
-                self._client.flush(timeout=self.patience)
 
     def _start(
         self, message: Outgoing, absent: dict[str, Failed], until: float
@@ -136,18 +133,18 @@ class Producer:
             why = Failed(f"{message.topic}: {error} (is the broker up, and has create_topics made the topic?)")
             return absent.setdefault(message.topic, why)
         except client.RetriableError as error:
-            return Failed(_text(error))
+            return Failed(one_line(error)[:500])
         except client.KafkaError as error:
-            return _Fatal(_text(error))
+            return _Fatal(one_line(error)[:500])
 
     def _result_of(self, future: FutureRecordMetadata, deadline: float) -> SendResult | _Fatal:
         """Wait for one future; flush() alone would not do, it returns too early when a batch was split."""
         try:
             stored = future.get(timeout=max(0.0, deadline - time.monotonic()))
         except client.RetriableError as error:
-            return Failed(_text(error))
+            return Failed(one_line(error)[:500])
         except client.KafkaError as error:
-            return _Fatal(_text(error))
+            return _Fatal(one_line(error)[:500])
         return Sent(stored.partition, stored.offset)
 
     def _discard(self) -> None:
@@ -166,7 +163,3 @@ class _Fatal:
 def _is_the_end(started: object, outcome: object) -> bool:
     """Whether the client is unusable: after a fatal error, or a message it accepted that was not answered in time."""
     return isinstance(outcome, _Fatal) or (isinstance(outcome, Failed) and outcome is not started)
-
-
-def _text(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:500]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from config.kafka import client, producer_internals
 from config.kafka.wire_format import PackedBatch, PackedRecords, packed
 from config.telemetry.logs import log
+from config.telemetry.redaction import one_line
 
 NO_ANSWER = "no answer within the limit"
 MOST_BYTES = 256 * 1024  # of a batch of more than one record
@@ -122,7 +123,7 @@ class TransactionalProducer:
             try:
                 self._client.begin_transaction()
             except client.KafkaError as error:
-                self._dead = _text(error)
+                self._dead = one_line(error)[:500]
 
     def send(
         self, topic: str, partition: int, key: bytes | None, value: bytes | None,
@@ -159,7 +160,7 @@ class TransactionalProducer:
         except client.AuthorizationError:
             raise
         except client.KafkaError as error:
-            self._dead = self._dead or _text(error)
+            self._dead = self._dead or one_line(error)[:500]
             log.warning("transaction_unknown", reason=self._dead)
             return Unknown(self._dead)
         finally:
@@ -194,7 +195,9 @@ class TransactionalProducer:
         except client.AuthorizationError:
             raise
         except (client.KafkaError, ValueError) as error:  # ValueError: the topic has no such partition (any more)
-            self._failed = _text(error)  # often because a record that was sent before has been refused meanwhile
+            self._failed = one_line(error)[
+                :500
+            ]  # often because a record that was sent before has been refused meanwhile
         else:
             self._sent.append(batch)
 
@@ -223,7 +226,7 @@ class TransactionalProducer:
         if not suspects:
             raise client.KafkaError(self._failed) if self._failed else failed[0][0]
         error, batch, position = max(suspects, key=lambda failure: failure[1].sends[failure[2]][1])
-        return RefusedRecord(batch.sends[position][0], batch.topic, batch.partition, _text(error))
+        return RefusedRecord(batch.sends[position][0], batch.topic, batch.partition, one_line(error)[:500])
 
     def _offsets(
         self, offsets: Mapping[tuple[str, int], int], metadata: client.GroupMetadata, deadline: float
@@ -236,7 +239,7 @@ class TransactionalProducer:
         try:
             _wait(producer_internals.send_offsets(self._client, kept, metadata), deadline)
         except client.GROUP_MOVED_ON as error:
-            return RefusedByGroup(_text(error))
+            return RefusedByGroup(one_line(error)[:500])
         return None
 
     def _abort(self, deadline: float) -> None:
@@ -245,7 +248,7 @@ class TransactionalProducer:
         try:
             _wait(producer_internals.begin_abort(self._client), deadline)
         except client.KafkaError as error:
-            self._dead = _text(error)
+            self._dead = one_line(error)[:500]
 
 
 def remove_static_member(group: str, instance_id: str, limit: float = 8.0) -> bool:
@@ -254,7 +257,7 @@ def remove_static_member(group: str, instance_id: str, limit: float = 8.0) -> bo
     try:
         outcomes = _asked(lambda admin: admin.remove_group_members(group, [member]), limit)
     except client.KafkaError as error:
-        log.warning("member_not_removed", member=instance_id, error=_text(error))
+        log.warning("member_not_removed", member=instance_id, error=one_line(error)[:500])
         return False
     return all(outcome is client.NoError for outcome in outcomes.values())
 
@@ -292,8 +295,3 @@ def _asked(question: Callable[[client.kafka.KafkaAdminClient], dict], limit: flo
 def _wait(result: producer_internals.TransactionalRequestResult, deadline: float) -> None:
     if not result.wait(timeout_ms=max(0.0, deadline - time.monotonic()) * 1000):
         raise client.KafkaTimeoutError(NO_ANSWER)
-
-
-def _text(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:500]
-    return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"  # the client's own begin with it

@@ -30,6 +30,7 @@ from config.processes.commands import VisibleCommand
 from config.telemetry import metrics
 from config.telemetry.activity import activity
 from config.telemetry.logs import log
+from config.telemetry.redaction import one_line
 
 # -- The loop ------------------------------------------------------------------------------------------------
 TRIES_ONCE = 5  # a job of cron must end
@@ -298,12 +299,12 @@ class WorkerCommand(VisibleCommand):
             raise CommandError(str(error)) from error
         except InvalidSessionTimeoutError as error:
             timeout = settings.KAFKA_SESSION_TIMEOUT_MS
-            raise CommandError(f"KAFKA_SESSION_TIMEOUT_MS={timeout}: {_one_line(error)}") from error
+            raise CommandError(f"KAFKA_SESSION_TIMEOUT_MS={timeout}: {one_line(error)}") from error
         except KafkaError as error:
             if stop.asked:  # it was still looking for a broker that is away
                 return
             servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
-            raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}") from error
+            raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {one_line(error)}") from error
 
     def _prepare(self, stop: threading.Event, options: Options) -> None:
         try:
@@ -341,8 +342,3 @@ def tune_interpreter() -> None:
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
     sys.setswitchinterval(0.0005)
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"

@@ -61,6 +61,12 @@ def error_text(error: BaseException) -> str:
     return without_values(str(error)).strip()
 
 
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line, behind its class unless it says that itself, as those of the Kafka client do."""
+    text = " ".join(str(error).split())
+    return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"
+
+
 def trace_of(error: BaseException | None, hide: Callable[[str], str] = str) -> str:
     """The traceback of an error and of its causes, without values and addresses; `hide` takes more out of what they say."""
     text = "".join(traceback.format_exception(error)) if error else ""
@@ -98,15 +104,13 @@ def redact(event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
 
 
 def _redacted(value: object) -> object:
-    return without_addresses(value) if isinstance(value, str) and may_hold_address(value) else value
-
-
-def may_hold_address(text: str) -> bool:
-    """Of an id, or JSON of ids, whether a character stands there that an @ is spelt with: one look for one costs next to nothing.
+    """An id without an address, if it holds a character that an @ is spelt with: one look for one costs next to nothing.
 
     A 40 alone is no sign of one: ids are full of numbers.
     """
-    return "@" in text or "%" in text or "\\" in text or "&" in text or "＠" in text
+    if isinstance(value, str) and ("@" in value or "%" in value or "\\" in value or "&" in value or "＠" in value):
+        return without_addresses(value)
+    return value
 
 
 def of_others(text: str) -> str:

@@ -9,6 +9,7 @@ from config.database.retry import needs_migrate
 from config.database.tables import require_tables
 from config.processes.beat import rotate_and_sweep
 from config.processes.commands import VisibleCommand
+from config.telemetry.redaction import one_line
 
 
 class Command(VisibleCommand):
@@ -25,7 +26,7 @@ class Command(VisibleCommand):
         except DatabaseError as error:
             if needs_migrate(error):
                 raise
-            raise CommandError(f"the database refuses: {' '.join(str(error).split())}") from error
+            raise CommandError(f"the database refuses: {one_line(error)}") from error
         for plan in plans:
             self.stdout.write(str(plan))
         if swept:
