@@ -241,7 +241,7 @@ class Published:
     @classmethod
     def of(cls, topic: str) -> Published:
         with Reader(topic) as reader:
-            published = cls({(tp.topic, tp.partition): begin for tp, begin in reader.begins.items()}, reader.marks())
+            published = cls(reader.begins, reader.ends)
             for records in reader.batches():
                 published.add(records)
         return published
@@ -302,7 +302,7 @@ def _sent_since(topic: str, published: Published, missing: list[BatchInTopic]) -
     if not missing:
         return []
     with Reader(topic) as reader:
-        ends = reader.marks()
+        ends = reader.ends
     return [
         batch
         for batch in missing

@@ -56,7 +56,7 @@ def _rebuild(stream: Stream, say: Say, dry_run: bool) -> Rebuilt:
             return result
         _start_over(stream)
         handler = Ingest(stream)
-        handler.regaining = Regain(sent, dict(reader.marks()))
+        handler.regaining = Regain(sent, dict(reader.ends))
         for records in reader.batches():
             _store(handler, Records(records, {reader.topic: reader.topic_id}))
             result.records += len(records)
@@ -106,7 +106,7 @@ def _finish(stream: Stream, reader: Reader) -> None:
     """Make the buckets due, and store that everything below the ends has been read."""
     with transaction.atomic():
         now = database_now()
-        marks = {tp: Mark(reader.topic_id, end) for tp, end in reader.marks().items()}
+        marks = {tp: Mark(reader.topic_id, end) for tp, end in reader.ends.items()}
         Watermarks().reset(topic_name(GROUP), marks, now)  # whatever topic of that name was read before
         Bucket.objects.of_stream(stream.name).filled().running().update(due_at=now + stream.idle)
         FlowCounter.objects.filter(flow=stream.name, scope=UNDER_WAY).delete()

@@ -53,12 +53,12 @@ def _parsed(parse: Callable, fetched: CompletedFetch) -> Fetcher.PartitionRecord
         return parse(fetched)
     except kafka.errors.CorruptRecordError as error:
         why = "so the broker says"
-        raise DamagedBatch(tuple(fetched.topic_partition), fetched.fetched_offset, why) from error
+        raise DamagedBatch(fetched.topic_partition, fetched.fetched_offset, why) from error
     except kafka.errors.KafkaError as error:
         if type(error) is not kafka.errors.KafkaError:
             raise
         why = "what came holds no whole batch"
-        raise DamagedBatch(tuple(fetched.topic_partition), fetched.fetched_offset, why) from error
+        raise DamagedBatch(fetched.topic_partition, fetched.fetched_offset, why) from error
 
 
 class LeanRecords(Fetcher.PartitionRecords):
@@ -84,7 +84,7 @@ class LeanRecords(Fetcher.PartitionRecords):
             self.drain()
         except Exception as error:
             self.drain()  # the client asks for more until it is told that there is none
-            raise DamagedBatch(tuple(tp), self.next_fetch_offset, error) from error
+            raise DamagedBatch(tp, self.next_fetch_offset, error) from error
 
     def _records_of(
         self, batch: ABCRecordBatch, records: MemoryRecords, tp: kafka.TopicPartition

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-TopicPartition = tuple[str, int]
+TopicPartition = tuple[str, int]  # the client's own type is such a tuple, too
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,9 +161,6 @@ class Reader:
         if topic_id and self.topic_id not in ("", topic_id):
             raise _created_again(self.topic)
 
-    def marks(self) -> Mapping[TopicPartition, int]:
-        return {(tp.topic, tp.partition): end for tp, end in self.ends.items()}
-
     def add(self, partitions: Iterable[int] | None) -> None:
         """Read these too, up to their ends as they are now; one that is being read already starts over."""
         if partitions is not None and not (partitions := set(partitions)):
@@ -259,10 +257,8 @@ def _created_again(topic: str) -> TopicRecreated:
 
 def record_at(topic: str, partition: int, offset: int) -> Record | None:
     """The record at a position; None if the log holds none there. KafkaError after a few seconds without an answer."""
-    consumer = client.new_consumer(None, bootstrap_timeout_ms=PERSON_MS)
-    internals.unpack_damaged(consumer)
-    try:
-        tp = client.TopicPartition(topic, partition)
+    with closing(ReadConnection(bootstrap_timeout_ms=PERSON_MS)) as connection:
+        consumer, tp = connection.consumer, client.TopicPartition(topic, partition)
         if partition not in (consumer.partitions_for_topic(topic) or ()):
             return None
         begin = consumer.beginning_offsets([tp], timeout_ms=PERSON_MS)[tp]
@@ -272,25 +268,17 @@ def record_at(topic: str, partition: int, offset: int) -> Record | None:
         consumer.seek(tp, offset)
         records = consumer.poll(timeout_ms=PERSON_MS).get(tp, ())
         return next((record for record in records if record.offset == offset), None)
-    finally:
-        consumer.close(autocommit=False)
 
 
 def committed_offsets(group: str, topic: str) -> dict[TopicPartition, Mark]:
     """The offsets a group has committed and the log still holds, read without joining the group."""
-    consumer = client.new_consumer(group)
-    try:
+    with closing(ReadConnection(group)) as connection:
+        consumer = connection.consumer
         tps = [client.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
         ends = consumer.end_offsets(tps, timeout_ms=10_000)
-        committed = {tp: consumer.committed(tp, timeout_ms=10_000) for tp in tps}
+        committed = internals.committed_of(consumer, tps, timeout_ms=10_000)
         topic_id = internals.topic_id_of(consumer, topic)
-    finally:
-        consumer.close(autocommit=False)
-    return {
-        (tp.topic, tp.partition): Mark(topic_id, min(offset, ends[tp]))
-        for tp, offset in committed.items()
-        if offset is not None
-    }
+    return {tp: Mark(topic_id, min(offset, ends[tp])) for tp, offset in committed.items()}
 
 
 def _ms(seconds: float) -> int:
@@ -329,8 +317,8 @@ class Timeframe:
 
     def __init__(self, topic: str, since: int, until: int, slack: int) -> None:
         self.topic, self.since, self.until, self.slack = topic, since, until, slack
-        self.consumer = client.new_consumer(None)
-        internals.unpack_damaged(self.consumer)
+        self.connection = ReadConnection()
+        self.consumer = self.connection.consumer
         numbers = self.consumer.partitions_for_topic(topic) or ()
         self.tps = [client.TopicPartition(topic, number) for number in sorted(numbers)]
         self.topic_id = internals.topic_id_of(self.consumer, topic)
@@ -339,7 +327,7 @@ class Timeframe:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.consumer.close(autocommit=False)
+        self.connection.close()
 
     def bounds(self) -> dict[int, Bounds]:
         """The timeframe's offsets in each partition, as far as the log still has them."""

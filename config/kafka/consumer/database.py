@@ -106,7 +106,7 @@ class WatermarkPlacing:
             self.logged = True
             return None
         self.logged = False
-        return {(tp.topic, tp.partition): Log(ids[tp.topic], begins[tp], ends[tp], committed.get(tp)) for tp in tps}
+        return {tp: Log(ids[tp.topic], begins[tp], ends[tp], committed.get(tp)) for tp in tps}
 
     def _start_of(self, tp: TopicPartition, mark: Mark | None, kafka_log: Log) -> Start | Stopped:
         start = start_of(mark, kafka_log)
@@ -163,8 +163,8 @@ class Offsets:
             self._written |= marks
         # A batch may be done after its partition was taken away: its new owner knows better. And after its topic was
         # created again: there the offset is another place.
-        mine = [tp for tp in self.consumer.assignment() if self._is_there(tp, new.get((tp.topic, tp.partition)))]
-        return {tp: client.OffsetAndMetadata(new[tp.topic, tp.partition].next_offset, "", -1) for tp in mine}
+        mine = [tp for tp in self.consumer.assignment() if self._is_there(tp, new.get(tp))]
+        return {tp: client.OffsetAndMetadata(new[tp].next_offset, "", -1) for tp in mine}
 
     def _is_news(self, tp: TopicPartition, mark: Mark) -> bool:
         written = self._written.get(tp)

@@ -278,16 +278,12 @@ class LogEnds:
         """
         # The client's thread assigns a partition before it calls the listener: until it was placed, its position is
         # the group's, which is not where the database says that reading begins.
-        read = [tp for tp in self.consumer.assignment() if (tp.topic, tp.partition) in self.records_end]
-        read = [tp for tp in read if (tp.topic, tp.partition) not in stopped]
+        read = [tp for tp in self.consumer.assignment() if tp in self.records_end and tp not in stopped]
         if time.monotonic() >= self.next_look and read:
             self._note_ends(read)
         for tp in read:
-            watch = self.watches.get((tp.topic, tp.partition))
-            records_end = self.records_end.get((tp.topic, tp.partition))
-            if watch is None or watch.sequence is not None or records_end is None:
-                continue
-            if (tp.topic, tp.partition) in in_hand:
+            watch, records_end = self.watches.get(tp), self.records_end.get(tp)
+            if watch is None or watch.sequence is not None or records_end is None or tp in in_hand:
                 continue
             if (position := self.consumer.position(tp)) >= watch.end_offset:
                 watch.sequence = sequence
@@ -321,15 +317,12 @@ class LogEnds:
             self.blind = True
             return
         self.blind = False
-        self.overtaken = {
-            (tp.topic, tp.partition) for tp, begin in begins.items() if self.consumer.position(tp) < begin
-        }
+        self.overtaken = {tp for tp, begin in begins.items() if self.consumer.position(tp) < begin}
         for tp, end in ends.items():
-            key = (tp.topic, tp.partition)
-            if key not in self.records_end:  # taken away meanwhile
+            if tp not in self.records_end:  # taken away meanwhile
                 continue
             labels = (self.group, tp.topic, str(tp.partition))
             metrics.CONSUMER_LAG_RECORDS.labels(*labels).set(max(0, end - self.consumer.position(tp)))
-            self.watches.setdefault(key, Watch(end, taken_at))
+            self.watches.setdefault(tp, Watch(end, taken_at))
             # Reported even while behind or paused: the end moves on, and the report asks for the pressure.
-            self.fresh.setdefault(key, LogEndSeen(end, taken_at, caught_up=False))
+            self.fresh.setdefault(tp, LogEndSeen(end, taken_at, caught_up=False))

@@ -119,8 +119,8 @@ class Membership:
             self.follower.recounted(topic, before, now)
         resting = self.resting
         for tp in polled if self.tries else ():
-            self.tries.pop((tp.topic, tp.partition), None)
-        return [r for tp, part in polled.items() if (tp.topic, tp.partition) not in resting for r in part]
+            self.tries.pop(tp, None)
+        return [r for tp, part in polled.items() if tp not in resting for r in part]
 
     def _ask_for_ids(self, polled: Mapping[client.TopicPartition, Sequence[Record]]) -> None:
         """What comes behind a pause may be of a topic that was created again: the client itself asks twice a minute.
@@ -135,7 +135,7 @@ class Membership:
         except client.UnknownTopicOrPartitionError:
             pass  # there is none from which anything could have come
         except client.KafkaError:
-            self.start_over({(tp.topic, tp.partition) for tp in polled})
+            self.start_over(set(polled))
             raise
         self.next_ids = time.monotonic() + IDS_EACH
 
@@ -146,7 +146,7 @@ class Membership:
         return max(0, timeout_ms - int((time.monotonic() - began) * 1000)) if self.rejoining else 0
 
     def owned(self) -> set[TopicPartition]:
-        return {(tp.topic, tp.partition) for tp in self.consumer.assignment()}
+        return set(self.consumer.assignment())
 
     @property
     def resting(self) -> set[TopicPartition]:
@@ -184,11 +184,10 @@ class Membership:
     def assigned(self, partitions: Iterable[client.TopicPartition]) -> None:
         """Pause what is new; where to start is decided outside the client's callback, where waiting is allowed."""
         self.joined, self.rejoining = True, False
-        new = set()
-        for tp in partitions:
+        new = set(partitions)
+        for tp in new:
             self.consumer.seek(tp, 0)
             self.consumer.pause(tp)
-            new.add((tp.topic, tp.partition))
         self.unplaced |= new
         self.follower.assigned(new, self.consumer.group_metadata())
 
@@ -202,7 +201,7 @@ class Membership:
         self._release(partitions, lost=True)
 
     def _release(self, partitions: Iterable[client.TopicPartition], *, lost: bool) -> None:
-        gone = {(tp.topic, tp.partition) for tp in partitions}
+        gone = set(partitions)
         self.forget(gone)
         self.follower.released(gone, lost)
 
@@ -271,8 +270,7 @@ class Membership:
 
     def _stop_truncated(self, cuts: Mapping[client.TopicPartition, client.OffsetAndMetadata | None]) -> None:
         """The position says nothing of these: others may have written below it since, and it lies within the log."""
-        for tp, cut in cuts.items():
-            place = (tp.topic, tp.partition)
+        for place, cut in cuts.items():
             if place not in self.owned():
                 continue
             self.start_over({place})
