@@ -1,18 +1,22 @@
-"""Debezium's changes of rows: in an envelope or flat, each with or without its schema; and what their columns say. Pure."""
+"""What Kafka Connect writes: Debezium's changes of rows, what their columns say, and values by its converters. Pure."""
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from binascii import Error as BadBase64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple
 from uuid import RFC_4122, UUID
 
-from config.gate import InvalidRecord
+import msgspec
 
+from config.gate import InvalidRecord
+from config.kafka.records import exact_text
+
+# -- Changes of rows -----------------------------------------------------------------------------------------
+# In an envelope or flat, each with or without its schema.
 DELETED = "d"
 # Created, read by a snapshot, updated, deleted, truncated, a message in the log.
 OPERATIONS = ("c", "r", "u", DELETED, "t", "m")
@@ -196,7 +200,7 @@ def _whole(value: int | float) -> int:
 def _bytes(value: str) -> bytes:
     try:
         return b64decode(value.translate(URL_SAFE), validate=True)
-    except (BadBase64, ValueError):
+    except ValueError:
         raise ValueError("not base64, as its type wants") from None
 
 
@@ -245,3 +249,67 @@ def _microseconds(value: int, schema: Schema | None) -> int:
     if abs(value) < MILLISECONDS:
         return value * 1000
     return value if abs(value) < MICROSECONDS else value // 1000
+
+
+# -- Values, keys and headers as Connect's converters write them ----------------------------------------------
+MOST_WRAPPED = 3  # a text of JSON, in a text of JSON or in base64
+
+
+class Converted(NamedTuple):
+    """A value as the connector had it, and its schema where the record says one."""
+
+    value: Any
+    schema: Schema | None = None
+
+
+def converted(value: object) -> Converted:
+    """A parsed value of JsonConverter: with `schemas.enable`, `{"schema": …, "payload": …}`, or without."""
+    if isinstance(value, dict) and value.keys() == {"schema", "payload"}:
+        schema, payload = value["schema"], value["payload"]
+        if schema is None or isinstance(schema, dict):
+            return Converted(payload, schema)
+    return Converted(value)
+
+
+def text_of(raw: bytes | None) -> Converted:
+    """A key or a header: a text (StringConverter, SimpleHeaderConverter, bytes), or JSON (JsonConverter).
+
+    A text in quotes, `null`, and an object of a schema and a payload are JSON; all else stands for itself.
+    """
+    text = exact_text(raw) if raw else None
+    if text is None or text == "null":
+        return Converted(None)
+    if text[0] not in '"{':
+        return Converted(text)
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return Converted(text)
+    plain = converted(found)
+    return Converted(text) if isinstance(plain.value, dict) else plain
+
+
+def object_in(value: object, decode: Callable[[bytes], object]) -> object:
+    """The object in a column of JSON: itself, or its text as often as it was wrapped, also in the base64 of bytes.
+
+    Raises what `decode` raises for a text that is no JSON.
+    """
+    for _ in range(MOST_WRAPPED):
+        if not isinstance(value, str):
+            break
+        value = decode(_bytes_in(value))
+    return value
+
+
+def _bytes_in(text: str) -> bytes:
+    """Base64 has neither of the marks that a text of JSON begins with, so that each is known by its first one."""
+    try:
+        raw = b64decode(text, validate=True)
+    except ValueError:
+        return text.encode()
+    return raw if raw[:1] in (b"{", b'"') else text.encode()
+
+
+def schema_of(schema: Schema | None, name: str) -> Schema | None:
+    """The schema of a field of a struct."""
+    return _fields(schema).get(name)

@@ -15,8 +15,7 @@ from django.conf import settings
 
 from config.gate import Gate, InvalidRecord
 from config.kafka import Record
-from config.kafka.converters import Converted, converted, object_in, schema_of, text_of
-from config.kafka.debezium import key_in, shown, time_of
+from config.kafka.debezium import Converted, converted, key_in, object_in, schema_of, shown, text_of, time_of
 from config.payload import is_blank
 from outbox.channels.handlers import handler_of, handlers
 from outbox.letters.burial import Letter, Place, RecordOutcomes

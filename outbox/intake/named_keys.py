@@ -8,7 +8,7 @@ import msgspec
 from django.conf import settings
 
 from config.kafka import Record
-from config.kafka.converters import text_of
+from config.kafka.debezium import text_of
 from outbox.intake.envelope import HEADERS, PRODUCER, header_of, stated
 
 FIELD = "idempotency_key"
