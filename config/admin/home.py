@@ -50,7 +50,7 @@ def pictures_of(now: datetime) -> list[HomeRow]:
 def needs_of(pictures: Iterable[HomeRow], now: datetime) -> list[Need]:
     """What needs people, once each: several flows may need the same, as when Kafka is away for all of them."""
     flows_need = (need for picture in pictures for need in picture.needs)
-    return list(dict.fromkeys([*flows_need, *rotation.runway_needs(now)]))
+    return list(dict.fromkeys([*flows_need, *rotation.partition_needs(now)]))
 
 
 def needs_one_by_one(now: datetime) -> list[Need]:

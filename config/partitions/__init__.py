@@ -6,12 +6,12 @@ from config.partitions.rotation import (
     Step,
     apply,
     configured,
+    days_left,
     ensure_after_migrate,
     ensure_partitions,
     living_keys,
     plan_for,
     rotate,
-    runway_days,
     storable,
 )
 from config.partitions.spec import Keep, Partition, PartitionSpec
@@ -25,11 +25,11 @@ __all__ = [
     "Step",
     "apply",
     "configured",
+    "days_left",
     "ensure_after_migrate",
     "ensure_partitions",
     "living_keys",
     "plan_for",
     "rotate",
-    "runway_days",
     "storable",
 ]

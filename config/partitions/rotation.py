@@ -22,6 +22,7 @@ from config.partitions.drivers import Driver, MySQL, PostgreSQL, SQLite
 from config.partitions.spec import DropRefused, Keep, Partition, PartitionSpec, Value, day_of
 from config.telemetry import metrics
 from config.telemetry.logs import log
+from config.telemetry.redaction import one_line
 
 # -- The plan, pure ------------------------------------------------------------------------------------------
 DONE = {"create": "created", "drop": "dropped", "keep": "keep"}
@@ -53,7 +54,7 @@ class Plan:
     spec: PartitionSpec
     using: str
     table: str
-    runway: float = 0.0  # days
+    days_left: float = 0.0  # until rows find no partition
     steps: Sequence[Step] = ()
     note: str = ""
     error: str = ""
@@ -68,28 +69,12 @@ class Plan:
         failed = [step for step in self.steps if step.error]
         return lines + [f"{self.table}: {step.partition.name}: {step.error}" for step in failed]
 
-    def as_data(self) -> dict[str, object]:
-        """The same for a program: names, ISO dates, reasons."""
-        steps = [
-            {
-                "action": step.action,
-                "partition": step.partition.name,
-                "lower": step.partition.lower and step.partition.lower.isoformat(),
-                "upper": step.partition.upper and step.partition.upper.isoformat(),
-                "reason": step.reason,
-                "done": step.done,
-                "error": step.error,
-            }
-            for step in self.steps
-        ]
-        return {"table": self.table, "runway_days": self.runway, "error": self.error, "steps": steps}
-
     def __str__(self) -> str:
         if self.error:
             return f"{self.table}: {self.error}"
         words = Counter(step.word for step in self.steps)
         counts = ", ".join(f"{number} {word}" for word, number in sorted(words.items()))
-        head = f"{self.table}: {counts}; room for {self.runway:.0f} days"
+        head = f"{self.table}: {counts}; room for {self.days_left:.0f} days"
         return "\n".join([head, *([f"  {self.note}"] if self.note else []), *map(str, self.steps)])
 
 
@@ -130,7 +115,7 @@ def _when(partition: Partition, today: date) -> str:
     return "ahead" if partition.lower and partition.lower > today else "within retention"
 
 
-def runway_of(existing: Sequence[Partition], now: datetime) -> float:
+def days_left_of(existing: Sequence[Partition], now: datetime) -> float:
     """Days from `now` until the first moment that no partition holds; 0 when that is now."""
     today = end = now.astimezone(UTC).date()
     while partition := next((partition for partition in existing if partition.holds(end)), None):
@@ -184,7 +169,8 @@ def ensure_partitions(*specs: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> i
     For `migrate`, and for a worker whose insert hit a missing partition: 0 then means that the row's period is not
     one that must exist, and trying again will not help. Call it outside transactions. Raises PartitionError.
     """
-    plans = [apply(_creations(spec, using)) for spec in specs or configured()]
+    plans = [_plan(driver_for(spec, using), lambda _: 0) for spec in specs or configured()]
+    plans = [apply(replace(plan, steps=plan.only("create"))) for plan in plans]
     if failures := [line for plan in plans for line in plan.failures]:
         raise PartitionError("; ".join(failures))
     return sum(step.done for plan in plans for step in plan.steps)
@@ -200,9 +186,9 @@ def ensure_after_migrate(sender: AppConfig, using: str = DEFAULT_DB_ALIAS, **_: 
             ensure_partitions(spec, using=using)
 
 
-def runway_days(spec: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> float:
+def days_left(spec: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> float:
     """Days until rows find no partition; 0 when that is now."""
-    return runway_of(driver_for(spec, using).existing(), database_now(using))
+    return days_left_of(driver_for(spec, using).existing(), database_now(using))
 
 
 def living_keys(spec: PartitionSpec, using: str = DEFAULT_DB_ALIAS) -> set[str]:
@@ -222,7 +208,7 @@ def apply(plan: Plan) -> Plan:
         return plan
     driver = driver_for(plan.spec, plan.using)
     steps = [_carry_out(driver, step) for step in plan.steps]
-    return replace(plan, steps=steps, runway=runway_of(driver.existing(), database_now(plan.using)))
+    return replace(plan, steps=steps, days_left=days_left_of(driver.existing(), database_now(plan.using)))
 
 
 def _plan(driver: Driver, unfinished: Callable[..., int]) -> Plan:
@@ -233,12 +219,7 @@ def _plan(driver: Driver, unfinished: Callable[..., int]) -> Plan:
         return Plan(spec, driver.using, driver.table, error=f"{error}: run migrate")
     existing = driver.existing()
     steps = steps_for(spec, existing, now, unfinished, driver.prefix)
-    return Plan(spec, driver.using, driver.table, runway_of(existing, now), steps, driver.note)
-
-
-def _creations(spec: PartitionSpec, using: str) -> Plan:
-    plan = _plan(driver_for(spec, using), lambda _: 0)
-    return replace(plan, steps=plan.only("create"))
+    return Plan(spec, driver.using, driver.table, days_left_of(existing, now), steps, driver.note)
 
 
 def _skipped(step: Step) -> Step:
@@ -257,20 +238,18 @@ def _carry_out(driver: Driver, step: Step) -> Step:
 
 
 def _create(driver: Driver, step: Step) -> Step:
-    error: DatabaseError | None = None
-    for _attempt in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         try:
             driver.create(step.partition)
-            return replace(step, done=True)
+            break
         except Keep as reason:
             return replace(step, action="keep", reason=str(reason))
-        except DatabaseError as caught:
-            error = caught
+        except DatabaseError as error:
             if any(partition.covers(step.partition) for partition in driver.existing()):
                 return replace(step, action="keep", reason="another run made it")
-            if remedy_for(caught) is not Remedy.RERUN:
-                break
-    return replace(step, error=_one_line(error))
+            if remedy_for(error) is not Remedy.RERUN or attempt == ATTEMPTS - 1:
+                return replace(step, error=one_line(error))
+    return replace(step, done=True)
 
 
 def _drop(driver: Driver, step: Step) -> Step:
@@ -286,14 +265,10 @@ def _drop(driver: Driver, step: Step) -> Step:
             return replace(step, action="keep", reason="gone already: another run dropped it")
         if remedy_for(error) is Remedy.RERUN:
             return replace(step, action="keep", reason="busy, the next run tries again")
-        return replace(step, error=_one_line(error))
+        return replace(step, error=one_line(error))
     except Exception as error:  # noqa: BLE001 (a bug in a hook must not cost other tables their partitions)
         log.exception("partition_hook_failed", table=driver.table, partition=step.partition.name)
-        return replace(step, error=f"{driver.spec.before_drop}: {_one_line(error)}")
-
-
-def _one_line(error: BaseException | None) -> str:
-    return " ".join(str(error).split())
+        return replace(step, error=f"{driver.spec.before_drop}: {one_line(error)}")
 
 
 # -- Days until the last partition ends ----------------------------------------------------------------------
@@ -302,19 +277,19 @@ PERIOD_DAYS = {"month": 31, "day": 1}
 
 
 @lru_cache(maxsize=1)
-def _runways(minute: int) -> dict[str, float]:
-    return {spec.resolve()._meta.db_table: runway_days(spec) for spec in configured()}
+def _days_by_table(minute: int) -> dict[str, float]:
+    return {spec.resolve()._meta.db_table: days_left(spec) for spec in configured()}
 
 
-def runways(now: datetime) -> dict[str, float]:
+def days_by_table(now: datetime) -> dict[str, float]:
     """Days by table. The catalogue is asked once a minute: home is refreshed far more often."""
-    return _runways(int(now.timestamp() // 60))
+    return _days_by_table(int(now.timestamp() // 60))
 
 
 def short(now: datetime) -> dict[str, float]:
     """Days by table, where less than a third is left of what the daily rotation keeps ahead."""
     kept = kept_ahead()
-    return {table: days for table, days in runways(now).items() if days < kept[table] / 3}
+    return {table: days for table, days in days_by_table(now).items() if days < kept[table] / 3}
 
 
 def kept_ahead() -> dict[str, int]:
@@ -322,7 +297,7 @@ def kept_ahead() -> dict[str, int]:
     return {spec.resolve()._meta.db_table: spec.ahead * PERIOD_DAYS[spec.period] for spec in configured()}
 
 
-def runway_needs(now: datetime) -> Iterator[Need]:
+def partition_needs(now: datetime) -> Iterator[Need]:
     """Tables whose last partition ends soon."""
     for table, days in short(now).items():
         yield Need(
@@ -340,8 +315,8 @@ def runway_needs(now: datetime) -> Iterator[Need]:
         )
 
 
-def runway_gauges(now: datetime) -> Iterator[Reading]:
+def partition_gauges(now: datetime) -> Iterator[Reading]:
     kept = kept_ahead()
-    for table, days in runways(now).items():
+    for table, days in days_by_table(now).items():
         yield Reading(metrics.PARTITION_RUNWAY, days, {"table": table})
         yield Reading(metrics.PARTITION_AHEAD, kept.get(table, 0), {"table": table})

@@ -20,8 +20,9 @@ from config.database.tables import ONLY_READS, missing_migrations, only_reads, r
 from config.flows import flows
 from config.kafka.client import NO_TRANSACTIONS, KafkaError, controller_skew, new_admin, transactions_supported
 from config.kafka.topics import TopicState, describe_topics
-from config.partitions import configured, runway_days
+from config.partitions import configured, days_left
 from config.partitions.rotation import kept_ahead
+from config.telemetry.redaction import one_line
 
 MOST_SKEW = 2.0
 
@@ -60,10 +61,10 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
     try:
         findings.extend(look())
     except (DatabaseError, InterfaceError) as error:
-        findings.append(Finding(name, False, f"DATABASE_URL ({_where()}): {_one_line(error)}"))
+        findings.append(Finding(name, False, f"DATABASE_URL ({_where()}): {one_line(error)}"))
     except KafkaError as error:
         servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
-        findings.append(Finding(name, False, f"KAFKA_BOOTSTRAP_SERVERS={servers}: {_one_line(error)}"))
+        findings.append(Finding(name, False, f"KAFKA_BOOTSTRAP_SERVERS={servers}: {one_line(error)}"))
     return findings
 
 
@@ -99,7 +100,7 @@ def _replica() -> Iterator[Finding]:
         if usable:
             require_tables(replica.REPLICA)
     except (DatabaseError, InterfaceError) as error:
-        usable, use = False, f"its tables are not those of the primary, which answers instead ({_one_line(error)})"
+        usable, use = False, f"its tables are not those of the primary, which answers instead ({one_line(error)})"
     yield Finding("replica", usable, f"{found}; {use}")
 
 
@@ -125,7 +126,7 @@ def _partitions() -> Iterator[Finding]:
         return
     kept = kept_ahead()
     for spec in configured():
-        days, enough = runway_days(spec), kept[spec.resolve()._meta.db_table] / 3
+        days, enough = days_left(spec), kept[spec.resolve()._meta.db_table] / 3
         yield Finding(f"partitions of {spec.model}", days >= enough, f"made for {days:.0f} more days")
 
 
@@ -171,8 +172,3 @@ def _topic(topic: TopicState) -> Iterator[Finding]:
 def _where(alias: str = DEFAULT_DB_ALIAS) -> str:
     config = connections[alias].settings_dict
     return f"{config['HOST']}:{config['PORT']}/{config['NAME']}" if config["HOST"] else str(config["NAME"])
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if type(error).__name__ in text else f"{type(error).__name__}: {text}"

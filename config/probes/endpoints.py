@@ -71,7 +71,7 @@ def read() -> Iterator[Reading]:
     """Every flow's readings, how long the partitions last, and whether the clock of this machine is right."""
     now, ahead = compared_clocks()
     yield Reading(CLOCK_AHEAD, ahead)
-    yield from rotation.runway_gauges(now)
+    yield from rotation.partition_gauges(now)
     with asked_together():
         readings = [reading for flow in flows() for reading in flow.gauges(now)]
     yield from readings

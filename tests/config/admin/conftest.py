@@ -37,7 +37,7 @@ def _plain_http(settings: Any) -> None:
 @pytest.fixture(autouse=True)
 def _long_runway(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions are somebody else's test; asked at odd times, the catalogue would disturb counting."""
-    monkeypatch.setattr(rotation, "runways", lambda now: {"buffer_bufferedevent": 120.0})
+    monkeypatch.setattr(rotation, "days_by_table", lambda now: {"buffer_bufferedevent": 120.0})
 
 
 @pytest.fixture

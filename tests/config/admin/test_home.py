@@ -176,7 +176,7 @@ def test_rates_come_from_the_counters(db):
 
 
 def test_a_short_runway_is_watched(boss, monkeypatch):
-    monkeypatch.setattr(rotation, "runways", lambda now: {"outbox_deadletter": 12.0})
+    monkeypatch.setattr(rotation, "days_by_table", lambda now: {"outbox_deadletter": 12.0})
     html = boss.get("/admin/").content.decode()
     assert "Partitions of outbox_deadletter end in 12 days" in html
     assert "in 12 days" in html

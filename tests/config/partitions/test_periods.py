@@ -51,12 +51,6 @@ def test_months_cross_years(start, count, expected):
     assert shift("month", start, count) == expected
 
 
-def test_29_february():
-    assert start_of("month", date(2028, 2, 29)) == date(2028, 2, 1)
-    assert shift("day", date(2028, 2, 28), 1) == date(2028, 2, 29)
-    assert shift("day", date(2027, 2, 28), 1) == date(2027, 3, 1)
-
-
 @given(DAYS, st.sampled_from(["yyyymm", "date", "uuid7"]))
 def test_a_bound_is_read_as_it_was_written(day, encoding):
     start = start_of("month", day)

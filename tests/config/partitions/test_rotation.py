@@ -65,14 +65,6 @@ def test_old_and_finished_goes_with_its_rows_and_the_rest_stays(monthly):
     assert conserved() == 5
 
 
-def test_what_is_dropped_is_recorded_by_status(monthly):
-    for name, status in [("a", "sent"), ("b", "sent"), ("c", "discarded")]:
-        add(-5, name=name, status=status)
-    rotate(specs=[monthly])
-    counts = Dropped.objects.values_list("status").annotate(total=Sum("number")).order_by("status")
-    assert list(counts) == [("discarded", 1), ("sent", 2)]
-
-
 def test_an_unfinished_row_keeps_its_partition_and_no_other(monthly):
     add(-5, status="pending")
     for count in (-6, -4):
@@ -101,15 +93,6 @@ def test_a_dry_run_changes_nothing(monthly):
     assert months() == before
     assert Monthly.objects.count() == 1
     assert not Dropped.objects.exists()
-
-
-def test_no_drop_only_makes(monthly):
-    add(-5)
-    before = months()
-    (plan,) = rotate(no_drop=True, specs=[monthly])
-    assert months() == before
-    assert "--no-drop" in outcomes(plan)[str(month(-5))].reason
-    assert Monthly.objects.count() == 1
 
 
 @real
@@ -150,7 +133,7 @@ def test_after_years_of_absence_the_window_is_made_and_the_old_dropped(monthly, 
     add(-3) if connection.vendor == "postgresql" else add(-4)
     (plan,) = rotate(specs=[monthly])
     assert plan.failures == []
-    assert plan.runway > 80
+    assert plan.days_left > 80
     assert months()[-1] == str(month(3))
     assert Monthly.objects.count() == 0
     for count in range(-1, 4):
@@ -186,7 +169,7 @@ def test_a_bug_in_the_hook_is_one_line_and_drops_nothing(monthly, monkeypatch):
     add(-5)
     (plan,) = rotate(specs=[monthly])
     failure = next(line for line in plan.failures if str(month(-5)) in line)
-    assert failure.endswith("tests.config.partitions.models.record: division by zero")
+    assert failure.endswith("tests.config.partitions.models.record: ZeroDivisionError: division by zero")
     assert Monthly.objects.count() == 1
     add(0)
 
@@ -285,6 +268,7 @@ def test_the_command_prints_the_plan_and_fails_in_one_line(monthly, settings, ca
     assert "nothing unfinished" in capsys.readouterr().out
     assert Monthly.objects.count() == 1
     call_command("rotate_partitions", "--no-drop")
+    assert "--no-drop" in capsys.readouterr().out
     assert Monthly.objects.count() == 1
     call_command("rotate_partitions")
     assert "dropped" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from config.database.retry import Remedy, is_duplicate, remedy_for
 from config.fields import smallest_uuid7, uuid7
-from config.partitions import ensure_partitions, plan_for, rotate, runway_days
+from config.partitions import days_left, ensure_partitions, plan_for, rotate
 from config.partitions.rotation import driver_for
 from config.probes import doctor
 from tests.config.partitions.conftest import OPERATIONS, add, constraints, month, months, state_of
@@ -28,8 +28,8 @@ def test_the_operation_partitions_the_table_for_today(schema, spec):
     assert driver_for(spec, "default").state() == "partitioned"
     plan = plan_for(spec)
     assert {step.action for step in plan.steps} == {"keep"}
-    assert plan.runway == pytest.approx(runway_days(spec), abs=0.01)
-    assert plan.runway > (80 if spec.period == "month" else 3)
+    assert plan.days_left == pytest.approx(days_left(spec), abs=0.01)
+    assert plan.days_left > (80 if spec.period == "month" else 3)
 
 
 @real
@@ -219,5 +219,5 @@ def test_doctor_is_content_with_what_migrations_make(monkeypatch):
     """Daily partitions are made fewer days ahead than monthly ones; each is measured by its own."""
     ensure_partitions()
     assert all(found.ok for found in doctor._partitions())
-    monkeypatch.setattr(doctor, "runway_days", lambda spec: 2)
+    monkeypatch.setattr(doctor, "days_left", lambda spec: 2)
     assert not PARTITIONS_EXIST or not any(found.ok for found in doctor._partitions())

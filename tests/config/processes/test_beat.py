@@ -29,7 +29,7 @@ def rotations(monkeypatch):
 
 def lasting(monkeypatch, days):
     """Rotation keeps three months ahead of dead letters."""
-    monkeypatch.setattr(rotation, "runways", lambda now: {"outbox_deadletter": days})
+    monkeypatch.setattr(rotation, "days_by_table", lambda now: {"outbox_deadletter": days})
 
 
 def test_a_beat_that_is_started_anew_every_day_rotates(monkeypatch):
@@ -53,7 +53,7 @@ def test_beat_starts_without_a_database(monkeypatch, rotations):
     def away(now):
         raise OperationalError("gone")
 
-    monkeypatch.setattr(rotation, "runways", away)
+    monkeypatch.setattr(rotation, "days_by_table", away)
     beat.rotate_when_short()
     assert rotations == []
 

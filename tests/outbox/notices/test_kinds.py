@@ -102,7 +102,7 @@ def late_customer(_patch: pytest.MonkeyPatch) -> Mend:
 
 def short_runway(patch: pytest.MonkeyPatch) -> Mend:
     ends = {"buffer_bufferedevent": 1.0}
-    patch.setattr(rotation, "runways", lambda now: ends)
+    patch.setattr(rotation, "days_by_table", lambda now: ends)
     return ends.clear
 
 
