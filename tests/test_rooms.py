@@ -20,7 +20,6 @@ MAY_USE = {
         "database/dialects": [],
         "database/mysql": ["database"],
         "database/postgresql": [],
-        "database/sqlite": [],
         "kafka": ["telemetry", "database"],
         "kafka/consumer": ["telemetry", "database", "kafka"],
         "partitions": ["telemetry", "database"],

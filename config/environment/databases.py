@@ -14,7 +14,7 @@ from config.environment.env import UNREADABLE, BadSetting, flag_of, split_url
 
 # -- DATABASE_URL --------------------------------------------------------------------------------------------
 ENGINES = {
-    "sqlite": "config.database.sqlite",
+    "sqlite": "django_prometheus.db.backends.sqlite3",
     "postgres": "config.database.postgresql",
     "postgresql": "config.database.postgresql",
     "mysql": "config.database.mysql",
