@@ -54,11 +54,15 @@ REASONS = {
 NODE = re.compile(r"\[(.+)\](?::[\w.-]*)?|([\d.]+)(?::[\w.-]*)?|(.+)", re.ASCII)
 
 
-class ContentSecurityPolicy:
-    """Allow only our own scripts, styles and frames; a view may set a stricter policy."""
+class Middleware:
+    """What stands between Django and the pages, as Django makes it."""
 
     def __init__(self, get_response: Answer) -> None:
         self.get_response = get_response
+
+
+class ContentSecurityPolicy(Middleware):
+    """Allow only our own scripts, styles and frames; a view may set a stricter policy."""
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
@@ -68,14 +72,11 @@ class ContentSecurityPolicy:
         return response
 
 
-class Correlation:
+class Correlation(Middleware):
     """Binds a correlation id to the lines of a request, the caller's when it has a plausible one, and gives it back.
 
     The first of ours: a request that another one refuses has its own id, not that of the request before in this thread.
     """
-
-    def __init__(self, get_response: Answer) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         given = request.headers.get(CORRELATION, "")
@@ -92,14 +93,11 @@ def _end(**given: object) -> None:
     begin()
 
 
-class ReadToTheEnd:
+class ReadToTheEnd(Middleware):
     """Reads what nobody has read of a body before the answer leaves.
 
     A proxy whose connection ends while it still sends has no answer: nginx says 502 to who should hear 413.
     """
-
-    def __init__(self, get_response: Answer) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
@@ -111,11 +109,8 @@ class ReadToTheEnd:
         return response
 
 
-class RequestLog:
+class RequestLog(Middleware):
     """Logs a request when it is done. The query string stays out of the log: search keys can be somebody's address."""
-
-    def __init__(self, get_response: Answer) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         started = time.perf_counter()
@@ -143,14 +138,11 @@ def _path_of(request: HttpRequest) -> str:
     return f"/{match.route}" if match and any(isinstance(part, str) for part in match.kwargs.values()) else request.path
 
 
-class BodyLength:
+class BodyLength(Middleware):
     """Gives a body without a Content-Length (chunked, HTTP/2) its length: Django would take it for an empty one.
 
     Only a server that decodes such bodies says where they end (`wsgi.input_terminated`); behind any other one they are refused.
     """
-
-    def __init__(self, get_response: Answer) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         refused = 0 if request.META.get("CONTENT_LENGTH") else _measure(request)

@@ -394,7 +394,8 @@ def _count(claim: Claim, call: Call) -> None:
         metrics.DELIVERIES.labels(claim.channel, event_label(event_type), kind).inc(number)
     now = claim.clock()
     sent = [message for message, outcome in call.results if outcome.ok]
-    metrics.observe_all(metrics.COMMIT_TO_SEND, [max(0.0, (now - m.created_at).total_seconds()) for m in sent])
+    for message in sent:
+        metrics.COMMIT_TO_SEND.observe(max(0.0, (now - message.created_at).total_seconds()))
     if claim.recorded:
         _time_legs(claim, call.started, now, sent)
     _log_failures(claim.channel, call.results)
@@ -417,5 +418,6 @@ def _time_legs(claim: Claim, started: datetime, settled: datetime, sent: Sequenc
     ours = [claim.now.timestamp(), started.timestamp(), settled.timestamp()]
     moments = [[m.created_at.timestamp(), claim.recorded[m.id], *ours] for m in sent]
     for number, leg in enumerate(("record", "claim", "try", "settle")):
-        took = [max(0.0, at[number + 1] - at[number]) for at in moments]
-        metrics.observe_all(metrics.CDC_LEG_SECONDS.labels(leg), took)
+        seconds = metrics.CDC_LEG_SECONDS.labels(leg)
+        for at in moments:
+            seconds.observe(max(0.0, at[number + 1] - at[number]))

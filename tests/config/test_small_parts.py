@@ -10,7 +10,6 @@ from django.apps import apps
 from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError, ProgrammingError
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import Histogram
 
 from config.database import retry
 from config.database.retry import Remedy, Stale, full_jitter, is_duplicate, remedy_for
@@ -192,14 +191,3 @@ class TestLoop:
 
         with pytest.raises(DataError):
             worker.run(tick, threading.Event(), once=True)
-
-
-@pytest.mark.parametrize("values", [[], [0.004], [0.005, 0.0050001, 0.3, 4000.0, -0.5, 90.0]])
-def test_many_observations_at_once_are_the_same_observations(values):
-    one_by_one, at_once = (Histogram("h", "h", buckets=(0.005, 0.1, 90), registry=None) for _ in range(2))
-    for value in values:
-        one_by_one.observe(value)
-    metrics.observe_all(at_once, values)
-    read = [[(s.name, s.labels, s.value) for m in h.collect() for s in m.samples if not s.name.endswith("_created")]
-            for h in (one_by_one, at_once)]  # fmt: skip
-    assert read[0] == read[1]
