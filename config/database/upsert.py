@@ -111,10 +111,13 @@ class Upsert:
         if self.token:
             values[self.token] = secrets.randbits(62) + 1
         returns = bool(self.returning) and dialect.returns_rows
-        sql = self._statement(dialect, returns)
-        params = [*adapted(self.connection, self._constants, values), *_incoming(dialect, rows)]
+        if dialect.name not in self._sql:
+            self._sql[dialect.name] = self._build(dialect, returns)
+        encoded = isinstance(rows, Packed) and rows.dialect is dialect
+        incoming = rows.parameters if encoded else dialect.incoming_parameters(rows)
+        params = [*adapted(self.connection, self._constants, values), *incoming]
         with dialect.cursor(self.connection) as cursor:
-            cursor.execute(sql, params)
+            cursor.execute(self._sql[dialect.name], params)
             stored = cursor.fetchall() if returns else []
         if not self.returning:
             return []
@@ -179,12 +182,6 @@ class Upsert:
         known = dialect.returns_rows and dialect.returns_only_changed
         return [self.token] if self.token and not known else []
 
-    def _statement(self, dialect: Dialect, returns: bool) -> str:
-        sql = self._sql.get(dialect.name)
-        if sql is None:
-            sql = self._sql[dialect.name] = self._build(dialect, returns)
-        return sql
-
     def _build(self, dialect: Dialect, returns: bool) -> str:
         update = {name: dialect.refer(self.table, sql) for name, sql in self.update.items()}
         if self.token and update:
@@ -206,12 +203,6 @@ def adapted(connection: BaseDatabaseWrapper, columns: Iterable[Column], values: 
     """The values of constant columns as the driver takes them."""
     moment = connection.ops.adapt_datetimefield_value
     return [moment(values[name]) if kind == "timestamp" else values[name] for name, kind in columns]
-
-
-def _incoming(dialect: Dialect, rows: Rows) -> Params:
-    if isinstance(rows, Packed) and rows.dialect is dialect:
-        return rows.parameters
-    return dialect.incoming_parameters(rows)
 
 
 def timestamp_text(value: datetime, using: str = DEFAULT_DB_ALIAS) -> str:

@@ -126,7 +126,9 @@ class RowIds:
         rows = list(islice(self._rows, MOST_IDS))
         fields: dict[str, object] = {}
         for name, place in self._places.items():
-            ids = rows if place is None else list(map(_getter(place), rows))
+            if not (place is None or callable(place)):
+                place = attrgetter(place) if isinstance(place, str) else itemgetter(place)
+            ids = rows if place is None else list(map(place, rows))
             if any(ids):
                 texts = ["" if value is None else str(value) for value in ids]
                 fields[name] = [text[TRACE] for text in texts] if name == "trace_id" else texts
@@ -134,12 +136,6 @@ class RowIds:
         for other in self._beside:
             fields |= other.fields
         return fields
-
-
-def _getter(place: Place) -> Callable[[Any], Any]:
-    if callable(place):
-        return place
-    return attrgetter(place) if isinstance(place, str) else itemgetter(place)
 
 
 # -- Structlog's processors: what each line has, and how it is written -----------------------------------------

@@ -238,7 +238,9 @@ class Dialect:
         assignments += [f"{target}{self.quoted(column.name)} = {at[column.name]}" for column in change.changes]
         joined = [f"{self.old(change.table, column.name)} = {at[column.name]}" for column in change.key]
         where = [f"{self.old(change.table, name)} = %s" for name in change.fixed]
-        where += [self._pruned(change)] if change.count else []
+        if change.count:
+            bounds = "BETWEEN %s AND %s" if change.count == BOUNDS else f"IN ({', '.join(['%s'] * change.count)})"
+            where.append(f"{self.old(change.table, change.prune)} {bounds}")
         where += [self._guarded(change, at)] if change.guard else []
         return ", ".join(assignments), joined, where
 
@@ -246,9 +248,3 @@ class Dialect:
         return REFERENCE.sub(
             lambda match: self.old(change.table, match[2]) if match[1] == "old" else at[match[2]], change.guard
         )
-
-    def _pruned(self, change: Update) -> str:
-        column = self.old(change.table, change.prune)
-        if change.count == BOUNDS:
-            return f"{column} BETWEEN %s AND %s"
-        return f"{column} IN ({', '.join(['%s'] * change.count)})"
