@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import time
-from collections.abc import Mapping, Sized
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 from config.demo.embedded_kafka import BROKER, FUNCTIONS, Code, EmbeddedKafka, Handle, Number, Size, Text, bind
-
-METADATA = 3
-SYNC_HEAD_START = 0.09  # seconds; kafka-python warns about tasks that hold its loop for 0.1 s
 
 # kafka-python opens with a request this broker answers in a form it cannot read, unless it is told a version
 # of at most 2.3; from 2.4 on the group requests are misread, too.
@@ -31,13 +26,7 @@ CONSUMER_OPTIONS: dict[str, Any] = {
     "check_crcs": False,
 }
 
-# The same with topic ids, once kafka-python knows `api_versions` under this name.
-API_VERSION = (2, 3, 1)
-
-Versions = Mapping[int, tuple[int, int]]
-
 FAULTS = {
-    "mock_topic_delete": (Code, Handle, Text),
     "mock_partition_delete_records": (Code, Handle, Text, Number, ctypes.c_int64),
     "mock_broker_set_down": (Code, Handle, Number),
     "mock_broker_set_rtt": (Code, Handle, Number, ctypes.c_int),
@@ -54,15 +43,11 @@ def functions() -> SimpleNamespace:
 
 
 class FaultyKafka(EmbeddedKafka):
-    """The embedded broker, which loses topics, records and connections when it is told."""
+    """The embedded broker, which loses records and connections when it is told."""
 
     @property
     def _library(self) -> SimpleNamespace:
         return functions()
-
-    def delete_topic(self, name: str) -> None:
-        """Created again, it starts at offset 0 and has another topic id."""
-        self._check(self._library.mock_topic_delete(self._cluster, name.encode()))
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Drop what is older than offset `before`, as retention does."""
@@ -84,26 +69,3 @@ class FaultyKafka(EmbeddedKafka):
     def clear_errors(self, api_key: int) -> None:
         """Forget the pushed errors that no request has met yet."""
         self._library.mock_clear_request_errors(self._cluster, api_key)
-
-
-def api_versions(known: Mapping[tuple[int, ...], Versions]) -> Versions:
-    """The requests this broker really understands, as {API key: (lowest, highest version)}.
-
-    `known` is kafka-python's own table; adding the result to it as API_VERSION makes topic ids visible:
-    `BROKER_API_VERSIONS[API_VERSION] = api_versions(BROKER_API_VERSIONS)`.
-    """
-    return {**known[2, 3], METADATA: (0, 12)}
-
-
-class PatientLeader:
-    """To be mixed into a kafka-python assignor: the leader of a group speaks last.
-
-    This broker ends a rebalance with the leader's SyncGroup and refuses those that come after it with
-    INVALID_REQUEST. On a loaded machine that still happens at times; polling again repairs it.
-    """
-
-    @classmethod
-    def assign(cls, cluster: Any, members: Sized) -> Any:
-        if len(members) > 1:
-            time.sleep(SYNC_HEAD_START)
-        return super().assign(cluster, members)  # type: ignore[misc]

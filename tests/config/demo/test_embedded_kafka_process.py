@@ -117,7 +117,7 @@ def test_it_makes_the_projects_topics(start):
     assert made == {f"here.{name}": entry["partitions"] for name, entry in settings.KAFKA_TOPICS.items()}
 
 
-def test_clients_survive_a_restart_on_the_same_port(start):
+def test_limit_memory_and_clients_survive_a_restart_on_the_same_port(start):
     arguments = ("--port", str(free_port()), "--topic", "orders:1")
     address, first = start(*arguments)
     sender = KafkaProducer(bootstrap_servers=address, **CLIENT_OPTIONS)
@@ -187,20 +187,6 @@ def test_limit_transactions(address, producer):
     member.close()
 
 
-def test_limit_transactions_leave_marks_without_a_checksum(address):
-    sender = KafkaProducer(bootstrap_servers=address, transactional_id="t", **CLIENT_OPTIONS)
-    sender.init_transactions()
-    sender.begin_transaction()
-    sender.send("orders", b"sent").get(10)
-    sender.commit_transaction()
-    strict, lenient = reader_of(address, check_crcs=True), reader_of(address)
-    assert read(strict) == read(lenient) == [b"sent"]
-    with pytest.raises(kafka.errors.CorruptRecordError):
-        read(strict)
-    for client in (sender, strict, lenient):
-        client.close()
-
-
 def test_limit_retention(address, producer):
     for _ in range(12):
         producer.send("orders", bytes(500_000)).get(10)
@@ -208,17 +194,3 @@ def test_limit_retention(address, producer):
     kept = 12 - reader.beginning_offsets([PLACE])[PLACE]
     reader.close()
     assert kept == 10
-
-
-def test_limit_memory(start):
-    arguments = ("--port", str(free_port()), "--topic", "orders:1")
-    address, first = start(*arguments)
-    sender = KafkaProducer(bootstrap_servers=address, **CLIENT_OPTIONS)
-    sender.send("orders", b"lost").get(10)
-    sender.close()
-    first.terminate()
-    assert first.wait(30) == 0
-    start(*arguments)
-    reader = reader_of(address)
-    assert reader.end_offsets([PLACE]) == {PLACE: 0}
-    reader.close()

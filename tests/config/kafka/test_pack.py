@@ -1,11 +1,10 @@
 """Batches packed by us are the batches that kafka-python packs, byte by byte."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
-from config.kafka.wire_format import HEADER, PackedRecords, packed, varint
+from config.kafka.wire_format import HEADER, PackedRecords, packed
 
 NOW = 1_790_000_000_000
 CONTENT = st.none() | st.binary(max_size=300) | st.integers(8000, 20_000).map(bytes)
@@ -56,8 +55,3 @@ def test_a_batch_that_is_sent_again_stays_the_same():
     found.set_producer_state(8, 0, 0, True)
     found.close()
     assert bytes(found.buffer()) == before
-
-
-@pytest.mark.parametrize(("number", "found"), [(0, "00"), (63, "7e"), (64, "8001"), (8191, "fe7f"), (8192, "808001")])
-def test_numbers(number, found):
-    assert varint(number).hex() == found

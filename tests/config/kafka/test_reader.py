@@ -46,7 +46,7 @@ def commit(topic, partition, offset):
         consumer.commit({tp: client.OffsetAndMetadata(offset, "", -1)})
 
 
-def stranger_of(topic):
+def stranger():
     """A producer with an open transaction."""
     found = client.new_producer(transactional_id=f"t{uuid.uuid4()}")
     found.init_transactions()
@@ -58,14 +58,12 @@ def values_of(reader: Reader) -> list[bytes]:
     return [record.value for records in reader.batches() for record in records]
 
 
-def test_a_topic_is_read_to_its_end(make_topic):
-    topic = make_topic("read")
-    producer = client.new_producer()
-    for number in range(3):
-        producer.send(topic, value=b"%d" % number)
-    producer.close()
-    with Reader(topic) as reader:
-        assert values_of(reader) == [b"0", b"1", b"2"]
+def rest_of(reader: Reader) -> list[bytes]:
+    found = []
+    while reader.reading:
+        for part in reader.step(1).values():
+            found += [record.value for record in part]
+    return found
 
 
 def test_the_record_at_a_position(make_topic):
@@ -84,19 +82,17 @@ def test_what_is_committed_behind_an_open_transaction_is_read(make_topic, broker
     if broker is not None:
         pytest.skip("needs transactions, which only the real broker has")
     topic = make_topic("transactions")
-    stranger = client.new_producer(transactional_id=f"t{uuid.uuid4()}")
-    stranger.init_transactions()
-    stranger.begin_transaction()
-    stranger.send(topic, value=b"open").get(10)
+    other = stranger()
+    other.send(topic, value=b"open").get(10)
     ours = client.new_producer()
     ours.send(topic, value=b"behind").get(10)
     ours.close()
     with Reader(topic) as reader:
-        timer = threading.Timer(1.0, stranger.abort_transaction)
+        timer = threading.Timer(1.0, other.abort_transaction)
         timer.start()
         assert values_of(reader) == [b"behind"]
         timer.join()
-    stranger.close()
+    other.close()
 
 
 def test_chosen_partitions_are_read(topic):
@@ -131,11 +127,7 @@ def test_a_partition_that_is_added_again_starts_over_and_goes_to_its_new_end(top
     assert len(values_of(reader)) == 3
     write(topic, (0, 3))
     reader.add([0])
-    found = []
-    while reader.reading:
-        for part in reader.step(1).values():
-            found += [record.value for record in part]
-    assert found == [b"0-0", b"0-1", b"0-2", b"0-3"]
+    assert rest_of(reader) == [b"0-0", b"0-1", b"0-2", b"0-3"]
 
 
 def test_what_comes_after_the_end_was_taken_is_not_read(topic):
@@ -196,14 +188,14 @@ def test_what_a_group_has_committed(topic, connection):
 @only_real
 def test_a_pending_offset_is_told_from_the_settled_ones(topic, connection):
     commit(topic, 1, 2)
-    stranger = stranger_of(topic)
+    other = stranger()
     offsets = {client.TopicPartition(topic, 0): client.OffsetAndMetadata(3, "", -1)}
-    stranger.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group_id=f"{topic}-group"))
+    other.send_offsets_to_transaction(offsets, ConsumerGroupMetadata(group_id=f"{topic}-group"))
     assert connection.committed(topic, [0, 1], 0.3) == GroupOffsets({1: 2}, frozenset({0}))
     assert connection.committed(topic, [0], 0.3) == GroupOffsets({}, frozenset({0}))
-    stranger.commit_transaction()
+    other.commit_transaction()
     assert connection.committed(topic, [0, 1], 5) == GroupOffsets({0: 3, 1: 2}, frozenset())
-    stranger.close()
+    other.close()
 
 
 @only_embedded

@@ -11,7 +11,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from kafka.structs import ConsumerGroupMetadata
 
 from config.kafka import client, internals
 from config.kafka.reader import Reader
@@ -27,7 +26,6 @@ from config.kafka.transactional_producer import (
 from tests.processes.proxy import BrokerGate
 
 SESSION_MS = 40_000
-END_TRANSACTION = 26  # as Kafka's protocol numbers its requests
 
 pytestmark = pytest.mark.parametrize("broker", ["kafka"], indirect=True)
 
@@ -123,15 +121,6 @@ def test_offsets_that_the_group_refused_do_not_leave_with_the_next_transaction(t
     assert committed(topic, f"{topic}-group") == 7
 
 
-def test_without_a_generation_no_offset_leaves(topic, producer):
-    """A broker takes offsets of generation -1 from anybody."""
-    producer.begin()
-    producer.send(topic, 0, None, b"stopped", [])
-    verdict = producer.commit({(topic, 0): 1}, ConsumerGroupMetadata(group_id=f"{topic}-group"))
-    assert isinstance(verdict, RefusedByGroup)
-    assert (values_of(topic), committed(topic, f"{topic}-group")) == ([], None)
-
-
 def test_another_producer_of_the_same_id_makes_the_outcome_unknown(topic, producer):
     producer.begin()
     producer.send(topic, 0, None, b"first", [])
@@ -210,26 +199,6 @@ def test_a_transaction_whose_records_all_expired_is_not_committed(topic, setting
             back.join()
     settings.KAFKA_BOOTSTRAP_SERVERS = [server]
     assert (type(verdict), values_of(topic)) == (Unknown, [])
-
-
-def test_giving_a_transaction_up_takes_no_longer_than_the_limit(topic, settings):
-    (server,) = settings.KAFKA_BOOTSTRAP_SERVERS
-    verdicts = []
-    with closing(BrokerGate(server)) as gate:
-        settings.KAFKA_BOOTSTRAP_SERVERS = [gate.address]
-        with closing(TransactionalProducer(f"id-{topic}", limit=4.0)) as producer:
-            producer.rebuild()
-            producer.begin()
-            producer.send(topic, 0, None, b"zombie", [])
-            gate.cut_at(END_TRANSACTION, "before")
-            stale = ConsumerGroupMetadata(f"{topic}-group", 5, "gone", None)
-            giving_up = threading.Thread(target=lambda: verdicts.append(producer.commit({(topic, 0): 1}, stale)))
-            giving_up.daemon = True
-            giving_up.start()
-            giving_up.join(30)
-            assert gate.cut.is_set()
-            assert [type(verdict) for verdict in verdicts] == [RefusedByGroup]
-            assert not producer.usable
 
 
 def test_more_than_a_batch_holds_leaves_in_the_order_it_was_sent(topic, producer):

@@ -19,7 +19,6 @@ from config.database.clock import database_now
 from config.demo import simulation
 from config.flows import SampleAction
 from config.processes import worker
-from config.processes.worker import Patience
 from outbox import console_batches
 from outbox.messages import notify
 from outbox.replay_batches.preview import reading_ahead
@@ -146,13 +145,6 @@ def told() -> Callable[[Doorbell], None]:
 @pytest.fixture
 def stop() -> threading.Event:
     return threading.Event()
-
-
-def test_whoever_waits_for_the_database_gives_the_lost_session_up(stop: threading.Event) -> None:
-    patience = Patience(stop, tries=3)
-    assert patience.attempt(database_now)
-    end_sessions()
-    assert [bool(patience.attempt(database_now)) for _ in range(2)] == [False, True]
 
 
 def test_a_job_inside_a_transaction_leaves_its_session_alone() -> None:

@@ -15,11 +15,6 @@ from config.telemetry.tracing import service_name, start_tracing, trace_id_in, t
 from tests.otlp import Receiver
 
 
-def test_without_an_endpoint_nothing_is_traced(settings):
-    settings.OTEL_EXPORTER_OTLP_ENDPOINT = ""
-    assert start_tracing() is False
-
-
 @pytest.mark.parametrize(("switch", "off"), [("OTEL_SDK_DISABLED", "True"), ("OTEL_TRACES_EXPORTER", "none")])
 def test_the_libraries_own_switches_turn_it_off(settings, monkeypatch, switch, off):
     settings.OTEL_EXPORTER_OTLP_ENDPOINT = "http://127.0.0.1:4318"
