@@ -20,10 +20,10 @@ from config.telemetry.redaction import masked_error
 from outbox.bookkeeping import progress
 from outbox.bookkeeping.models import UNSEEN
 from outbox.bookkeeping.progress import LONG, Progress, Trends, away_need, position_needs
-from outbox.channels.admission import ITSELF
 from outbox.channels.handlers import handlers
 from outbox.channels.kafka import KafkaHandler
 from outbox.channels.models import ChannelState
+from outbox.channels.permits import ITSELF
 from outbox.delivery.candidates import find_due
 from outbox.letters import overview
 from outbox.letters.overview import letter_counts, letter_needs, rising_needs

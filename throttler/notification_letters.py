@@ -24,7 +24,7 @@ from outbox.messages.models import OutboxMessage
 from outbox.messages.publish import publish, published_together
 from outbox.models import ChannelState
 from throttler.customers.models import Customer
-from throttler.engine.admission import SOURCE as SOURCE_NAME
+from throttler.engine.decisions import SOURCE as SOURCE_NAME
 from throttler.engine.output_transaction import EXPIRED, INPUT
 from throttler.engine.row_writer import GROUP, LOST
 from throttler.lanes.models import Lane

@@ -17,7 +17,7 @@ from config.admin.levers import Lever, Operator
 from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin
 from config.telemetry.redaction import masked_error
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.channels.models import ChannelState
 from outbox.messages.models import DeliveryAttempt, OutboxMessage
 
@@ -32,14 +32,14 @@ RESUME = channel_lever(
     promise="What waits is sent at once, at the channel's rate.",
     detail="Its breaker is reset, too. If refusals alike paused it, their letters are requeued. If nobody answers, it opens again "
     "by itself; no attempt is used up.",
-    act=_each(admission.resume), ready=lambda rows: rows.filter(paused=True),
+    act=_each(permits.resume), ready=lambda rows: rows.filter(paused=True),
     why_not=lambda row: f"{row.name} is not paused.",
 )  # fmt: skip
 PAUSE = channel_lever(
     name="pause", verb="Pause", past="Paused", icon="pause", keep="Let it run",
     promise="Nothing more leaves through it until somebody resumes it.",
     detail="A message that is on its way this second still goes out. The others wait, and may expire.",
-    act=_each(admission.pause), ready=lambda rows: rows.filter(paused=False),
+    act=_each(permits.pause), ready=lambda rows: rows.filter(paused=False),
     why_not=lambda row: f"{row.name} is paused already.", harm=True, least=10,
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ from config.database.queries import compiled
 from config.database.upsert import Rewrite, timestamp_text, uuid_text
 from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log_committed
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.channels.handlers import Message, MessageHandler, ids_of
 from outbox.channels.models import ChannelState
 from outbox.delivery import overdue, refusals
@@ -128,7 +128,7 @@ def claim(
             commit_lazily()
         now = database_now()
         claimed = Claim(handler.name, path, now)
-        granted = admission.permit(handler.name, handler.rate(), most, now, probing=ids is None)
+        granted = permits.permit(handler.name, handler.rate(), most, now, probing=ids is None)
         claimed.look_again = granted.look_again
         if not granted.most:
             return claimed
@@ -144,7 +144,7 @@ def claim(
         claimed.messages = in_waves(chosen)[0][:1] if granted.probe and chosen else chosen
         _lease(claimed)
         claimed.limited = granted.tokens is not None
-        admission.spend_tokens(handler.name, granted, len(claimed.messages), now)
+        permits.spend_tokens(handler.name, granted, len(claimed.messages), now)
     unheard.claims.clear()
     metrics.OUTBOX_CLAIMS.labels(path).inc(len(claimed.messages))
     if claimed.messages:

@@ -20,7 +20,7 @@ from config.payload import digest
 from config.processes.worker import until_it_stands
 from config.telemetry.redaction import masked_error
 from outbox.audit_log import actions
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.channels.handlers import Message, MessageHandler, Outcome
 from outbox.channels.models import ChannelState
 from outbox.letters import redelivery
@@ -29,7 +29,7 @@ from outbox.letters.models import LISTED, DeadLetter
 from outbox.messages.models import FLOW
 
 HASH = 8  # characters of a recipient's hash
-NO_RUN: dict[str, object] = admission.NO_REFUSAL
+NO_RUN: dict[str, object] = permits.NO_REFUSAL
 
 
 class RefusedMessage(NamedTuple):
@@ -85,7 +85,7 @@ def count_refusals(
             ChannelState.objects.named(handler.name).refused_in_a_row().update(**NO_RUN)
         return False
     rows = ChannelState.objects.named(handler.name)
-    admission.ensure([handler.name])
+    permits.ensure([handler.name])
     paused, *stored = rows.select_for_update().values_list("paused", *RefusalRun._fields).get()
     run = was = RefusalRun(*stored)
     for step in steps:
@@ -113,7 +113,7 @@ def _pause(channel: str, run: RefusalRun, error: str) -> bool:
     """With the letters that it owes; who had paused it before keeps the word. The channel's row is locked."""
     reason = f"{len(run.people)} recipients in a row were refused alike: {masked_error(error)}. Their letters are requeued on resume."
     owed = {"requeue_as": run.refused_as, "requeue_since": run.refused_since, **NO_RUN}
-    if not admission.pause(channel, admission.ITSELF, reason, **owed):
+    if not permits.pause(channel, permits.ITSELF, reason, **owed):
         ChannelState.objects.named(channel).filter(requeue_since=None).update(**owed)
     return True
 
@@ -148,7 +148,7 @@ def _bring_back(channel: str, cause: str, since: datetime, last: UUID) -> tuple[
         taken = [pk for pk, effect in effects.items() if effect.state == "waiting"]
         if taken:
             actions.record(
-                admission.ITSELF, "requeue", f"{len(taken)} letters of channel {channel}", rows=len(taken),
+                permits.ITSELF, "requeue", f"{len(taken)} letters of channel {channel}", rows=len(taken),
                 reason="the channel was resumed", subject_type="outbox.deadletter", subject_ids=taken,
             )  # fmt: skip
         if len(letters) == LISTED:

@@ -31,7 +31,7 @@ from config.telemetry import metrics
 from config.telemetry.logs import log, log_committed
 from config.telemetry.redaction import error_text, masked_error
 from outbox.bookkeeping import counters
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.channels.handlers import Message, MessageHandler, Outcome, ids_of
 from outbox.channels.models import ChannelState
 from outbox.delivery import refusals
@@ -332,17 +332,15 @@ def _tell_channel(
     calls = [min(call, key=lambda o: o.kind == "unreachable") for call in handler.per_call(outcomes)]
     # Asked once: there is nearly never anything to end, and each UPDATE would be a round trip a mail.
     troubled = bool(_troubled(channel=claim.channel))
-    halt = "breaker open" if admission.note_outcomes(claim.channel, calls, now, troubled=troubled) else ""
+    halt = "breaker open" if permits.note_outcomes(claim.channel, calls, now, troubled=troubled) else ""
     refused = next((outcome for outcome in outcomes if outcome.kind == "auth"), None)
     if refused:
-        admission.pause(
-            claim.channel, admission.ITSELF, f"account or credentials refused: {masked_error(refused.error)}"
-        )
+        permits.pause(claim.channel, permits.ITSELF, f"account or credentials refused: {masked_error(refused.error)}")
         halt = "account refused"
     throttled = [outcome for outcome in outcomes if outcome.kind == "throttled"]
     if throttled:
         asked = max(o.retry_after or THROTTLED_WAIT for o in throttled)
-        admission.wait(claim.channel, min(asked, LONGEST_THROTTLE), now)
+        permits.wait(claim.channel, min(asked, LONGEST_THROTTLE), now)
         halt = halt or "told to wait"
     if refusals.count_refusals(handler, results, letters, now, troubled=troubled):
         halt = halt or "refused alike"

@@ -21,7 +21,7 @@ from config.processes import worker as loop
 from config.telemetry import metrics
 from config.telemetry.activity import activity
 from outbox.bookkeeping.leases import Claimable, recover
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.channels.handlers import Kind, MessageHandler, handlers, misfit
 from outbox.delivery.overdue import rescue
 from outbox.intake.handler import Intake
@@ -46,7 +46,7 @@ def relay(
 ) -> None:
     """Relay the named channels (default all) until `stop`, in a thread each: a slow one does not delay the others."""
     chosen = _chosen(names)
-    admission.ensure([handler.name for handler in chosen])
+    permits.ensure([handler.name for handler in chosen])
     _begin_counting(chosen, "poll")
     activity.hold("relay", [handler.name for handler in chosen], "messages")
 
@@ -105,7 +105,7 @@ def listen(
 ) -> None:
     """Read the CDC topic until `stop`; claimed messages are then delivered or released."""
     chosen = _chosen(None)
-    admission.ensure([handler.name for handler in chosen])
+    permits.ensure([handler.name for handler in chosen])
     _begin_counting(chosen, "cdc")
     handler = Listen(stop)
     try:
@@ -121,7 +121,7 @@ def take_in(
     """Store what other services promise in the topics of MESSAGES_IN, until `stop`; the relays send it."""
     if not settings.MESSAGES_IN:
         raise BadSetting("MESSAGES_IN is off: there is no topic in which a service may promise a message")
-    admission.ensure([handler.name for handler in _chosen(None)])
+    permits.ensure([handler.name for handler in _chosen(None)])
     handler = Intake()
     positions = AlarmedWatermarks(handler.source)
     consumer = consumer_of(handler, positions, stop, accept_reset=accept_reset, writers=parallel_writers())

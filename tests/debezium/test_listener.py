@@ -17,7 +17,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.bookkeeping.counters import totals
 from outbox.bookkeeping.models import Watermark
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.messages.publish import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
 from outbox.workers.change_capture import cdc_lag, is_healthy
@@ -161,14 +161,14 @@ def test_without_debezium_the_poller_takes_over_and_the_alert_is_true(connector,
 def test_from_scratch_with_a_snapshot_nothing_is_sent_twice(connector, workers):
     at_rate(range(30))
     all_sent()
-    admission.pause("email", OPERATOR, "so that something is pending when the snapshot is taken")
+    permits.pause("email", OPERATOR, "so that something is pending when the snapshot is taken")
     for number in range(100, 120):
         promise(number)
     hinted = wait_for(lambda: (n := totals("outbox").get("hinted", 0)) >= 50 and n, 60, "the hints")
     connector.restart_from_scratch()
     promise(200)
     wait_for(lambda: totals("outbox").get("hinted", 0) >= hinted + 20, 90, "the snapshot's hints")
-    admission.resume("email", OPERATOR, "it is taken")
+    permits.resume("email", OPERATOR, "it is taken")
     all_sent()
     assert OutboxMessage.objects.count() == 51
     assert set(OutboxMessage.objects.values_list("state", "attempts")) == {("sent", 1)}

@@ -39,7 +39,7 @@ from config.kafka import RecordBatch, Replayed
 from notifications import channels
 from notifications.api.tokens import issue
 from config.admin.levers import Operator
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.models import OutboxMessage
 from outbox.messages.publish import publish
 from outbox.topic_replay.models import TopicReplay
@@ -94,11 +94,11 @@ browser = Client()
 browser.force_login(get_user_model().objects.create_superuser("ann"))
 with transaction.atomic():
     publish("e", "order:9", {"to": "+49", "text": "0"}, idempotency_key="9", channel="texts")
-admission.expect_maintenance("texts", now + timedelta(hours=1))
+permits.expect_maintenance("texts", now + timedelta(hours=1))
 relay_round(5)
 found["in maintenance"] = waiting.get().state
 found["page in maintenance"] = ">Maintenance<" in page("/admin/outbox/channelstate/texts/change/")
-admission.expect_maintenance("texts", now - timedelta(hours=1))
+permits.expect_maintenance("texts", now - timedelta(hours=1))
 relay_round(5)
 found["after it"] = waiting.get().state
 found["page after it"] = ">Maintenance<" in page("/admin/outbox/channelstate/texts/change/")

@@ -18,8 +18,8 @@ from tests.drills.stage import AgedRows, Drill, Stage
 
 RELAYING_DENIED = "550 5.7.1 relaying denied"
 LEVER = (
-    "from config.admin.levers import Operator; from outbox.channels import admission; "
-    "print(admission.{}('email', Operator('drill'), 'what the provider says'))"
+    "from config.admin.levers import Operator; from outbox.channels import permits; "
+    "print(permits.{}('email', Operator('drill'), 'what the provider says'))"
 )
 # The command would wait for the proof that the first letters had an effect.
 REQUEUE = (

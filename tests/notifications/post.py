@@ -12,7 +12,7 @@ from notifications.channels.local import Memory
 from notifications.email_handler import EmailHandler
 from notifications.orders import changes
 from outbox.channels import handlers as registry
-from outbox.channels.admission import ensure
+from outbox.channels.permits import ensure
 from outbox.delivery.candidates import lower_bound
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver

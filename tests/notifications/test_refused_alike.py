@@ -6,8 +6,8 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.environment.mail import MailServer
 from notifications.models import Suppression
-from outbox.channels import admission
 from outbox.channels import handlers as registry
+from outbox.channels import permits
 from outbox.delivery.candidates import lower_bound
 from outbox.models import ChannelState, DeadLetter, OutboxMessage
 from tests.notifications.post import go, paid
@@ -29,7 +29,7 @@ def channel(settings):
             setattr(settings, name, value)
         registry.installed.clear()
         lower_bound.forget()
-        admission.ensure(["email"])
+        permits.ensure(["email"])
         return registry.handlers()["email"]
 
     yield make
@@ -78,7 +78,7 @@ def test_relaying_denied_at_rcpt_pauses_after_ten_and_all_arrive_when_it_is_allo
     assert "Channel email is paused" in page
     assert "Relay access denied" in page
     sink.refuse = lambda recipient: ""
-    admission.resume("email", ME, "relaying is allowed")
+    permits.resume("email", ME, "relaying is allowed")
     assert go(handler) == MAILS
     assert set(sink.counts().values()) == {1}
     assert (states(), DeadLetter.objects.open().count()) == ({"sent": MAILS}, 0)
@@ -107,7 +107,7 @@ def test_ten_recipients_known_to_be_bad_pause_it_and_one_that_is_refused_again_d
     assert f"refused alike: RCPT: {said}" in paused()
     assert states() == {"dead_lettered": 21, "pending": 3}
     sink.refuse = lambda recipient: ""
-    admission.resume("email", ME, "their directory is back")
+    permits.resume("email", ME, "their directory is back")
     go(handler)
     assert states()["sent"] >= 12
 
@@ -182,7 +182,7 @@ def test_a_refusal_that_no_table_knows_pauses_after_ten(api):
     go(handler)
     assert (states(), len(provider.requests)) == ({"dead_lettered": 10, "pending": 7}, 10)
     assert "odd_thing" in DeadLetter.objects.first().error
-    admission.resume("email", ME, "they changed their mind")
+    permits.resume("email", ME, "they changed their mind")
     assert go(handler) == MAILS
     assert states() == {"sent": MAILS}
 

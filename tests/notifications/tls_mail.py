@@ -14,8 +14,8 @@ import pytest
 
 from config.environment.mail import MailServer
 from notifications.channels import smtp
-from outbox.channels import admission
 from outbox.channels import handlers as registry
+from outbox.channels import permits
 from outbox.delivery.candidates import lower_bound
 from tests.notifications.channels.test_smtp import certificate
 from tests.notifications.smtp_sink import Sink
@@ -41,7 +41,7 @@ def mails(db: Any, settings: Any, tls_sink: Sink) -> Iterator[Any]:
     settings.HANDLERS = {"email": "notifications.email_handler.EmailHandler"}
     registry.installed.clear()
     lower_bound.forget()
-    admission.ensure(["email"])
+    permits.ensure(["email"])
     yield registry.handlers()["email"]
     registry.installed.clear()
 

@@ -10,7 +10,7 @@ import pytest
 
 from config.database.clock import database_now
 from outbox.channels import handlers as registry
-from outbox.channels.admission import ensure
+from outbox.channels.permits import ensure
 from outbox.delivery.candidates import lower_bound
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver

@@ -12,7 +12,7 @@ from config.database.clock import database_now
 from config.fields import uuid7, uuid7_milliseconds
 from config.telemetry import metrics
 from outbox.bookkeeping.models import Watermark
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.delivery import levers
 from outbox.flow import Outbox
 from outbox.letters.levers import pull
@@ -127,14 +127,14 @@ def test_gauges_say_what_waits(traffic, settings):
     assert gauges()["spillway_cdc_lag_seconds"] == 0
 
 
-@pytest.mark.parametrize(("operator", "by"), [(ANN, "person"), (admission.ITSELF, "spillway")])
+@pytest.mark.parametrize(("operator", "by"), [(ANN, "person"), (permits.ITSELF, "spillway")])
 def test_a_paused_channel_is_a_gauge_that_says_who_paused_it(traffic, operator, by):
     def paused():
         readings = [one for one in Outbox().gauges(database_now()) if one.gauge is metrics.CHANNEL_PAUSED]
         return {one.labels["by"]: one.value for one in readings if one.labels["channel"] == "memory"}
 
     assert paused() == {"person": 0, "spillway": 0}
-    admission.pause("memory", operator, "moving house")
+    permits.pause("memory", operator, "moving house")
     assert paused() == {"person": 0, "spillway": 0} | {by: 1}
 
 
@@ -154,7 +154,7 @@ def test_a_closed_channel_takes_nothing_from_what_is_said_of_the_others(install,
         return *values.values(), "due" in alarms, "is relay_outbox running" in neglected
 
     install(*(Scripted(name=name) for name in ("open", "shut", "idle")))
-    admission.ensure(["open", "shut", "idle"])
+    permits.ensure(["open", "shut", "idle"])
     ages = {"open": timedelta(minutes=10), "shut": timedelta(hours=1)}
     for name, age in ages.items():
         promise(f"order:{name}", channel=name)
@@ -195,8 +195,8 @@ def test_a_channel_that_was_just_resumed_is_no_alarm_yet(memory):
     OutboxMessage.objects.update(available_at=long_ago)
     ChannelState.objects.update(updated_at=long_ago)
     assert alarmed()
-    admission.pause("memory", ANN, "the provider moves")
-    admission.resume("memory", ANN, "it is back")
+    permits.pause("memory", ANN, "the provider moves")
+    permits.resume("memory", ANN, "it is back")
     assert not alarmed()
     ChannelState.objects.update(updated_at=database_now() - timedelta(minutes=2))
     assert alarmed()
@@ -218,10 +218,10 @@ def test_keys_are_overdue_when_nobody_sweeps(traffic):
 
 
 def test_home_names_a_channel_that_does_not_send(traffic):
-    admission.pause("memory", ANN, "moving house")
+    permits.pause("memory", ANN, "moving house")
     picture = Outbox().home_row(database_now())
     assert [need.title for need in picture.needs if need.title.endswith("is paused")] == ["Channel memory is paused"]
-    admission.resume("memory", ANN, "moved")
+    permits.resume("memory", ANN, "moved")
     ChannelState.objects.update(breaker="open", opened_at=database_now(), probe_at=database_now())
     picture = Outbox().home_row(database_now())
     (need,) = [need for need in picture.needs if need.title.startswith("Nobody answers at memory since")]
@@ -252,9 +252,9 @@ def test_a_quota_that_is_used_up_is_told_after_an_hour_until_something_leaves(me
     assert told() == ["memory told to wait"]
     waited = [one for one in Outbox().gauges(database_now()) if one.gauge is metrics.OUTBOX_OLDEST_PENDING]
     assert [one.value for one in waited if one.labels["channel"] == "memory"] == [pytest.approx(3660, abs=30)]
-    admission.pause("memory", ANN, "moving house")
+    permits.pause("memory", ANN, "moving house")
     assert told() == ["memory paused"]
-    admission.resume("memory", ANN, "moved")
+    permits.resume("memory", ANN, "moved")
     go(memory)
     assert (told(), OutboxMessage.objects.get().state) == ([], "sent")
     wait_until(minutes=5)

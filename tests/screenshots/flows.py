@@ -20,7 +20,7 @@ from config.database.clock import database_now
 from config.kafka import RecordBatch, Replayed, topic_name
 from notifications.flow import next_order_event
 from outbox.bookkeeping.models import FlowCounter, FlowMinute, Watermark
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.channels.handlers import handlers
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
@@ -90,4 +90,4 @@ def _mails() -> None:
         next_order_event(ROLLING)
     waiting = OutboxMessage.objects.pending()
     waiting.update(available_at=database_now() - timedelta(minutes=2))
-    admission.pause("email", Operator("spillway"), "The provider refuses our login (401).")
+    permits.pause("email", Operator("spillway"), "The provider refuses our login (401).")

@@ -30,7 +30,7 @@ from outbox.letters.models import DeadLetter
 from outbox.replay_batches import requests
 from outbox.replay_batches.models import ReplayBatch
 from outbox.replay_batches.run import BatchWorker
-from throttler.engine.admission import decode
+from throttler.engine.decisions import decode
 from throttler.messages import gate
 
 ANNA, OKAFOR = Operator("A. Petrov"), Operator("M. Okafor")

@@ -1,1 +1,1 @@
-"""What becomes of each message: admitted, drained, repaired, and the Kafka transaction that it goes into."""
+"""What becomes of each message: decided, drained, repaired, and the Kafka transaction that it goes into."""

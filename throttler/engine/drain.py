@@ -13,7 +13,7 @@ from django.db import close_old_connections, connection
 
 from config.telemetry.logs import log
 from throttler.customers.policy_cache import CustomerTerms
-from throttler.engine.admission import Decisions, reason_to_expire
+from throttler.engine.decisions import Decisions, reason_to_expire
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes.state import LaneState
 from throttler.limits.limiter import allowance, next_due, spend

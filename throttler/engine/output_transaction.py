@@ -11,7 +11,7 @@ from config.kafka.positions import TopicPartition
 from config.kafka.records import Header
 from config.kafka.transactional_producer import Committed, Verdict
 from config.telemetry import tracing
-from throttler.engine.admission import Decisions, Decoded, unpacked
+from throttler.engine.decisions import Decisions, Decoded, unpacked
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes.state import CHANGELOG, PARTITION_KEY, LaneState, lane_bytes, partition_bytes
 from throttler.messages import FORWARDED, expired, output, output_headers

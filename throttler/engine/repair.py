@@ -21,7 +21,7 @@ from config.kafka.reader import Reader, TopicRecreated
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.letters.burial import Letter, bury
-from throttler.engine.admission import SOURCE, decode, is_forwarded, record_of, refusal, row_of
+from throttler.engine.decisions import SOURCE, decode, is_forwarded, record_of, refusal, row_of
 from throttler.engine.drain import Drain, Key
 from throttler.engine.output_transaction import INPUT
 from throttler.engine.partition import OwnedPartition

@@ -14,7 +14,7 @@ from config.kafka import Record, RecordBatch, Replayed, topic_name
 from config.kafka.consumer.writer import Writer
 from config.kafka.positions import LogEnd, Mark, TopicPartition
 from outbox.letters.burial import Letter, LetterHandler, bury
-from throttler.engine.admission import SOURCE
+from throttler.engine.decisions import SOURCE
 from throttler.messages import id_in
 from throttler.overflow.store import OverflowRow, OverflowStore
 

@@ -18,7 +18,7 @@ from config.kafka.positions import Start, Stopped, TopicPartition
 from config.kafka.records import Header
 from config.kafka.transactional_producer import Committed, RefusedRecord, Unknown, Verdict, remove_static_member
 from config.telemetry.logs import log
-from throttler.engine.admission import Decoded, decode
+from throttler.engine.decisions import Decoded, decode
 from throttler.engine.output_transaction import INPUT
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.row_writer import GROUP

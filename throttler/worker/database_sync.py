@@ -21,7 +21,7 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 from outbox.letters.burial import AlarmedWatermarks
 from throttler.customers.policy_cache import changed_terms
-from throttler.engine.admission import SOURCE
+from throttler.engine.decisions import SOURCE
 from throttler.engine.output_transaction import INPUT
 from throttler.engine.row_writer import GROUP
 from throttler.lanes.models import OutputDivision

@@ -19,7 +19,7 @@ from config.kafka.transactional_producer import Committed, FencedInstance, NotCo
 from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.customers.policy_cache import CustomerTerms
-from throttler.engine.admission import Decoded
+from throttler.engine.decisions import Decoded
 from throttler.engine.drain import COUNT, PageReader
 from throttler.engine.output_transaction import OutputTransaction, Sender
 from throttler.engine.partition import OwnedPartition

@@ -14,7 +14,7 @@ from config.kafka.wire_format import partition_of
 from config.telemetry import metrics
 from config.telemetry.logs import RowIds, log
 from throttler.customers.policy_cache import PolicyCache
-from throttler.engine.admission import Decider, Decisions, Decoded, refusal, row_of
+from throttler.engine.decisions import Decider, Decisions, Decoded, refusal, row_of
 from throttler.engine.drain import Drain
 from throttler.engine.output_transaction import OutputTransaction
 from throttler.engine.partition import OwnedPartition

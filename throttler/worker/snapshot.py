@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from throttler.engine.admission import Decisions
+from throttler.engine.decisions import Decisions
 from throttler.engine.drain import Drain
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes.read_model import CountsSnapshot, LaneSnapshot, PartitionSnapshot

@@ -11,7 +11,7 @@ from django.conf import settings
 from config.kafka import RecordBatch
 from config.kafka.consumer.writer import Writer
 from outbox.letters.burial import Letter
-from throttler.engine.admission import Decoded
+from throttler.engine.decisions import Decoded
 from throttler.engine.partition import OwnedPartition, Unstored
 from throttler.engine.row_writer import ToStore
 from throttler.lanes.state import LaneState

@@ -18,8 +18,8 @@ from config.kafka import topic_name
 from config.kafka.client import Reachability, reachability
 from outbox.bookkeeping.models import Watermark
 from outbox.channels import handlers as registry
-from outbox.channels.admission import ensure
 from outbox.channels.models import ChannelState
+from outbox.channels.permits import ensure
 from outbox.models import OutboxMessage
 from tests.conftest import order
 from tests.outbox.scripted import promise

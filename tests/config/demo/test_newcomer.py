@@ -15,7 +15,7 @@ from config.kafka import RecordBatch, Replayed
 from config.management.commands.simulate import Command
 from notifications.channels.local import REFUSED
 from notifications.orders.models import Order
-from throttler.engine.admission import decode
+from throttler.engine.decisions import decode
 from throttler.messages import gate
 
 pytestmark = pytest.mark.django_db

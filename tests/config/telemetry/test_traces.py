@@ -26,7 +26,7 @@ from config.kafka.transactional_producer import Unknown
 from config.telemetry import tracing
 from notifications.email_handler import EmailHandler
 from outbox.bookkeeping.watermarks import Watermarks
-from outbox.channels.admission import ensure
+from outbox.channels.permits import ensure
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.letters.levers import pull
@@ -44,7 +44,7 @@ from tests.outbox.workers.test_listen import batch, finish, hear, hint, listen  
 from tests.throttler.api.test_transactional import sender, topic  # noqa: F401 (fixtures)
 from tests.throttler.engine.test_transaction import Recorder, record, send
 from tests.tree import arrows, code
-from throttler.engine.admission import Decisions
+from throttler.engine.decisions import Decisions
 from throttler.engine.partition import OwnedPartition
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -81,9 +81,9 @@ def _run(name: str, url: str, servers: str, plan: mail_run.Plan, logs: Path | No
 def resume() -> bool:
     """What an operator does when the credentials are good again."""
     from config.admin.levers import Operator
-    from outbox.channels import admission
+    from outbox.channels import permits
 
-    return admission.resume("email", Operator("crash run"), "the credentials are good again")
+    return permits.resume("email", Operator("crash run"), "the credentials are good again")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from django.urls import reverse
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
 from tests.config.admin.conftest import client_with, list_of, page_of, reveal
 from tests.config.admin.test_pages import seen
@@ -25,7 +25,7 @@ MAIL = '{"to":"m@example.com","from":"s@example.com","subject":"Paid","text":"Hi
 def messages():
     """One message in each state, tried once."""
     now = database_now()
-    admission.ensure(["email"])
+    permits.ensure(["email"])
     found = {}
     for state in STATES:
         found[state] = row = OutboxMessage.objects.create(
@@ -150,7 +150,7 @@ def test_a_channel_is_paused_and_resumed_with_a_reason(boss, messages):
 
 
 def test_a_broken_channel_says_so(boss, messages):
-    admission.pause("email", Operator("ann"), "x")
+    permits.pause("email", Operator("ann"), "x")
     ChannelState.objects.update(
         paused=False, breaker="open", opened_at=database_now(), last_error="refused", failures=9
     )

@@ -16,7 +16,7 @@ from config.flows import flows
 from config.kafka import Replayed, topic_name
 from outbox import console_batches
 from outbox.bookkeeping.models import Watermark
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.console_batches import Standstill
 from outbox.letters.burial import Letter, bury
 from outbox.models import DeadLetter, OutboxMessage, ReplayBatch, ReplayItem
@@ -114,9 +114,9 @@ def test_what_holds_a_batch_up_is_said_at_once_and_alike(boss, settings, monkeyp
     now = database_now()
     for command, holds, ago in reporting:
         worker(command, ago, holds=holds)
-    admission.ensure(["email", "kafka"])
+    permits.ensure(["email", "kafka"])
     if channel := given.get("paused"):
-        admission.pause(channel, Operator("Anna"), "by hand")
+        permits.pause(channel, Operator("Anna"), "by hand")
     if place := given.get("stopped"):
         group, topic, number = place
         names = {"group": topic_name(group), "topic": topic_name(topic), "partition": number}

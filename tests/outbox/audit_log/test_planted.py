@@ -23,9 +23,9 @@ from config.kafka import RecordBatch, Replayed
 from notifications.channels.local import Memory
 from notifications.orders import changes
 from outbox.channels import handlers as registry
-from outbox.channels.admission import OUTAGES_IN_A_ROW
 from outbox.channels.handlers import Outcome, handlers
 from outbox.channels.models import ChannelState
+from outbox.channels.permits import OUTAGES_IN_A_ROW
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
 from outbox.letters.burial import bury
@@ -35,7 +35,7 @@ from outbox.models import OperatorAction, OutboxMessage
 from outbox.replay_batches import requests
 from outbox.replay_batches.run import BatchWorker
 from tests.outbox.audit_log.test_reveal import SECRET, client_of, seen
-from throttler.engine.admission import decode
+from throttler.engine.decisions import decode
 from throttler.messages import gate
 
 pytestmark = pytest.mark.django_db(transaction=True)

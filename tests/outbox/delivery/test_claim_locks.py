@@ -6,7 +6,7 @@ import pytest
 from django.db import connection, transaction
 
 from config.database.clock import database_now
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.delivery import overdue
 from outbox.delivery.candidates import lock_due, lower_bound
 from outbox.delivery.claim import claim
@@ -30,7 +30,7 @@ def side_by_side():
 
 def test_expiring_what_is_late_leaves_the_rest_to_claims(install, side_by_side):
     memory = install(Scripted())
-    admission.ensure(["memory"])
+    permits.ensure(["memory"])
     pks = fill(30)
     OutboxMessage.objects.filter(pk=pks[7]).update(expires_at=database_now())
     with transaction.atomic():
@@ -41,7 +41,7 @@ def test_expiring_what_is_late_leaves_the_rest_to_claims(install, side_by_side):
 
 def test_what_is_left_to_cdc_is_not_locked_by_the_poller(install, side_by_side):
     memory = install(Scripted())
-    admission.ensure(["memory"])
+    permits.ensure(["memory"])
     pks = fill(30)
     OutboxMessage.objects.filter(pk=pks[7]).update(created_at=database_now() - timedelta(minutes=2))
     with transaction.atomic():
@@ -52,7 +52,7 @@ def test_what_is_left_to_cdc_is_not_locked_by_the_poller(install, side_by_side):
 
 def test_a_claim_of_hints_locks_these_messages_and_no_others(install, side_by_side):
     memory = install(Scripted())
-    admission.ensure(["memory"])
+    permits.ensure(["memory"])
     pks = fill(60)
     with transaction.atomic():
         assert len(claim(memory, "cdc", 100, ids=pks[::3]).messages) == 20

@@ -11,7 +11,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping import counters
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.delivery.overdue import expire_due
 from outbox.home import OutboxNumbers, home_row
 from outbox.letters.models import DeadLetter
@@ -139,7 +139,7 @@ def test_refused_credentials_pause_the_channel_and_cost_nothing(memory, go):
     assert state.paused
     assert "bad key" in state.pause_reason
     assert OperatorAction.objects.get().verb == "pause"
-    assert admission.resume("memory", Operator("me"), "new key")
+    assert permits.resume("memory", Operator("me"), "new key")
     assert go(memory) == 3
 
 
@@ -219,7 +219,7 @@ def test_what_nobody_wants_any_more_is_a_letter_and_is_not_sent(memory, go):
 
 def test_a_paused_channel_still_expires(memory, go):
     pk = promise()
-    admission.pause("memory", Operator("me"), "maintenance")
+    permits.pause("memory", Operator("me"), "maintenance")
     OutboxMessage.objects.update(expires_at=database_now())
     assert go(memory) == 0
     assert message(pk).state == "pending"
@@ -257,7 +257,7 @@ def test_only_the_claim_of_what_may_go_twice_is_lost_by_a_crash_of_the_server(in
     if connection.vendor != "postgresql":
         pytest.skip("elsewhere no transaction decides how safe its commit is")
     memory = install(Scripted(acknowledges=acknowledges))
-    admission.ensure([memory.name])
+    permits.ensure([memory.name])
     promise()
     said: list[str] = []
     with connection.execute_wrapper(lambda run, sql, *rest: said.append(sql) or run(sql, *rest)):

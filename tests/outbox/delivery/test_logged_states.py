@@ -9,7 +9,7 @@ import pytest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.channels.admission import ensure
+from outbox.channels.permits import ensure
 from outbox.delivery import levers, overdue
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver

@@ -12,7 +12,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.letters import Refusal
 from config.telemetry import metrics
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.delivery import levers, overdue
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver
@@ -287,7 +287,7 @@ def test_expiry_by_two_buries_once(install):
 def test_one_worker_gets_the_probe(install):
     memory = install(Scripted())
     fill(10)
-    admission.ensure(["memory"])
+    permits.ensure(["memory"])
     now = database_now()
     ChannelState.objects.update(breaker="open", opened_at=now, probe_at=now)
     found = race(*[lambda: claim(memory, "poll", 10) for _ in range(4)])
@@ -298,7 +298,7 @@ def test_outages_of_many_workers_open_it_once(install):
     memory = install(Scripted())
     memory.always = UNREACHABLE
     fill(10)
-    admission.ensure(["memory"])
+    permits.ensure(["memory"])
 
     def work():
         for _ in range(5):
@@ -314,7 +314,7 @@ def test_outages_of_many_workers_open_it_once(install):
 def test_two_workers_stay_below_the_rate(install):
     memory = install(Scripted(rate=20.0))
     fill(60)
-    admission.ensure(["memory"])
+    permits.ensure(["memory"])
     started = database_now()
 
     def work():
@@ -329,7 +329,7 @@ def test_two_workers_stay_below_the_rate(install):
 
 
 def test_a_new_channel_is_made_once(install):
-    race(*[lambda: admission.ensure(["memory", "kafka"]) for _ in range(4)])
+    race(*[lambda: permits.ensure(["memory", "kafka"]) for _ in range(4)])
     assert ChannelState.objects.count() == 2
 
 
@@ -338,7 +338,7 @@ def test_order_writes_do_not_wait_for_a_claim(install):
     if connection.vendor == "sqlite":
         pytest.skip("SQLite has one writer at a time")
     memory = install(Scripted())
-    admission.ensure(["memory"])
+    permits.ensure(["memory"])
     fill(50)
     with transaction.atomic():
         assert len(claim(memory, "poll", 10).messages) == 10

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from config.admin.levers import Operator
 from outbox import verify
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.channels.handlers import Outcome
 from outbox.delivery import refusals
 from outbox.delivery.claim import claim
@@ -135,7 +135,7 @@ def test_what_is_known_to_be_a_recipients_counts_when_many_get_the_same(memory, 
     refuse(memory, go, *[UNKNOWN] * 5)
     assert state().paused
     assert len(memory.calls) == 5
-    admission.resume("memory", ME, "the directory of the server is back")
+    permits.resume("memory", ME, "the directory of the server is back")
     memory.answers = []
     assert go(memory) == 5
 
@@ -213,7 +213,7 @@ def test_the_letters_of_the_run_are_requeued_when_it_resumes_and_no_others(memor
     assert before == 7
     go(memory)
     assert DeadLetter.objects.open().count() == before  # nothing comes back while it is paused
-    admission.resume("memory", ME, "relaying is allowed now")
+    permits.resume("memory", ME, "relaying is allowed now")
     assert go(memory) == 5
     assert (DeadLetter.objects.open().count(), DeadLetter.objects.requeued().count()) == (2, 5)
     assert (state().requeue_as, state().requeue_since) == ("", None)
@@ -237,7 +237,7 @@ def test_stragglers_of_other_workers_come_back_as_well(memory, go):
     assert state().paused
     assert len(memory.calls) == 5
     memory.always = None
-    admission.resume("memory", ME, "mended")
+    permits.resume("memory", ME, "mended")
     assert go(memory) == 8
     assert states() == {"sent": 8}
 
@@ -247,7 +247,7 @@ def test_a_success_of_a_straggler_does_not_forget_the_letters(memory, go):
     straggler = claim(memory, "poll", 1)
     refuse(memory, go, *[DENIED] * 5)
     deliver(straggler, memory, threading.Event())
-    admission.resume("memory", ME, "mended")
+    permits.resume("memory", ME, "mended")
     assert go(memory) == 5
 
 
@@ -256,7 +256,7 @@ def test_a_letter_that_somebody_dealt_with_meanwhile_is_left_alone(memory, go):
     one, other, *_ = DeadLetter.objects.order_by("pk").values_list("pk", flat=True)
     levers.pull("discard", [one], ME, "not wanted any more")
     levers.pull("requeue", [other], ME, "try this one")
-    admission.resume("memory", ME, "mended")
+    permits.resume("memory", ME, "mended")
     assert go(memory) == 4
     assert DeadLetter.objects.get(pk=one).status == "discarded"
 
@@ -264,7 +264,7 @@ def test_a_letter_that_somebody_dealt_with_meanwhile_is_left_alone(memory, go):
 def test_who_had_paused_it_keeps_the_word_and_the_letters_come_back_all_the_same(memory, go):
     orders(5)
     held = claim(memory, "poll", 5)
-    admission.pause("memory", ME, "maintenance")
+    permits.pause("memory", ME, "maintenance")
     row = ChannelState.objects.filter(name="memory")
     memory.always = denied()
     # It was paused while these were under way: the first refusal stops this worker, so each is settled on its own.
@@ -273,26 +273,26 @@ def test_who_had_paused_it_keeps_the_word_and_the_letters_come_back_all_the_same
         deliver(held, memory, threading.Event())
     assert row.values_list("paused_by", "pause_reason").get() == ("me", "maintenance")
     memory.always = None
-    admission.resume("memory", ME, "done")
+    permits.resume("memory", ME, "done")
     assert go(memory) == 5
 
 
 def test_a_run_that_a_person_resumed_in_the_middle_begins_anew(memory, go):
     refuse(memory, go, *[DENIED] * 4)
-    admission.pause("memory", ME, "maintenance")
-    admission.resume("memory", ME, "done")
+    permits.pause("memory", ME, "maintenance")
+    permits.resume("memory", ME, "done")
     refuse(memory, go, DENIED)
     assert not state().paused
 
 
 def test_refused_once_more_they_pause_it_once_more(memory, go):
     refuse(memory, go, *[DENIED] * 5)
-    admission.resume("memory", ME, "mended, they say")
+    permits.resume("memory", ME, "mended, they say")
     memory.always = denied()
     assert go(memory) == 0
     assert state().paused
     memory.always = None
-    admission.resume("memory", ME, "mended now")
+    permits.resume("memory", ME, "mended now")
     assert go(memory) == 5
     assert states() == {"sent": 5}
 
@@ -300,7 +300,7 @@ def test_refused_once_more_they_pause_it_once_more(memory, go):
 def test_letters_of_another_channel_in_the_same_group_stay(install, go):
     one, other = Scripted(), Scripted(name="other")
     install(one, other)
-    admission.ensure(["memory", "other"])
+    permits.ensure(["memory", "other"])
     promise("order:1", channel="memory")
     one.answers = [DENIED]
     go(one)
@@ -314,7 +314,7 @@ def test_letters_of_another_channel_in_the_same_group_stay(install, go):
     one.answers = [DENIED] * 4
     go(one)
     assert [state(name).paused for name in ("memory", "other")] == [True, True]
-    admission.resume("other", ME, "mended")
+    permits.resume("other", ME, "mended")
     assert go(other) == 5
     assert DeadLetter.objects.open().count() == 5
 
@@ -322,14 +322,14 @@ def test_letters_of_another_channel_in_the_same_group_stay(install, go):
 def test_more_letters_than_one_transaction_takes_come_back(memory, go, settings, monkeypatch):
     monkeypatch.setattr(refusals, "LISTED", 2)
     refuse(memory, go, *[DENIED] * 5)
-    admission.resume("memory", ME, "mended")
+    permits.resume("memory", ME, "mended")
     assert go(memory) == 5
 
 
 def test_change_capture_leaves_them_to_the_poller(memory, go):
     """It claims in a transaction of its own, which holds locks that the letters would wait for."""
     refuse(memory, go, *[DENIED] * 5)
-    admission.resume("memory", ME, "mended")
+    permits.resume("memory", ME, "mended")
     assert go(memory, ids=orders(1, 70), path="cdc") == 1
     assert DeadLetter.objects.open().count() == 5
     assert go(memory) == 5
@@ -339,7 +339,7 @@ def test_change_capture_leaves_them_to_the_poller(memory, go):
 @pytest.mark.django_db(transaction=True)
 def test_refusals_of_several_processes_at_once_pause_it_once(install):
     memory = install(Scripted())
-    admission.ensure(["memory"])
+    permits.ensure(["memory"])
     orders(12)
     memory.always = denied()
     claims = [claim(memory, "poll", 3) for _ in range(4)]
@@ -361,12 +361,12 @@ def test_refusals_of_several_processes_at_once_pause_it_once(install):
 @pytest.mark.django_db(transaction=True)
 def test_of_several_that_bring_the_letters_back_each_letter_is_taken_once(install):
     memory = install(Scripted())
-    admission.ensure(["memory"])
+    permits.ensure(["memory"])
     orders(5)
     memory.always = denied()
     deliver(claim(memory, "poll", 9), memory, threading.Event())
     memory.always = None
-    admission.resume("memory", ME, "mended")
+    permits.resume("memory", ME, "mended")
     brought = race(*[lambda: refusals.bring_back(memory) for _ in range(4)])
     assert sum(brought) == 5
     assert DeadLetter.objects.requeued().count() == 5

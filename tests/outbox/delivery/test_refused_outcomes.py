@@ -32,7 +32,7 @@ def test_an_answer_that_the_database_refuses_is_escaped_and_spares_the_others(me
 
 
 def test_in_one_call_of_many_it_is_found_by_halves(install, go):
-    from outbox.channels.admission import ensure
+    from outbox.channels.permits import ensure
     from tests.outbox.scripted import Scripted
 
     handler = install(Scripted(acknowledges="batch"))

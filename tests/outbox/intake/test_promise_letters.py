@@ -12,7 +12,7 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import letters_of
 from outbox.bookkeeping.verify import every_record_has_an_outcome
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.channels.handlers import Outcome, handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery.claim import claim
@@ -49,7 +49,7 @@ def edit(**changes: Any) -> DeadLetter:
 
 
 def test_a_letter_that_named_no_aggregate_finds_the_letter_of_its_message(monkeypatch):
-    admission.ensure(["email"])
+    permits.ensure(["email"])
     write(record(envelope(aggregate=None)))
     found = edit(aggregate="invoice:I-1")
     monkeypatch.setattr(handlers()["email"], "send", lambda messages: [Outcome("permanent", "no") for _ in messages])
@@ -158,12 +158,12 @@ def test_what_is_no_mail_has_no_fields(settings):
 
 
 def test_a_replay_of_letters_waits_for_their_channel(settings):
-    admission.ensure(["email"])
+    permits.ensure(["email"])
     write(record(envelope("a"), timestamp=1), record(b"{"))
     settings.MESSAGES_IN = {"messages-in": {"": ["kafka"]}}
     write(record(envelope("b")))
     settings.MESSAGES_IN = {"messages-in": {"": ["email"]}}
-    admission.pause("email", PERSON, "provider is down")
+    permits.pause("email", PERSON, "provider is down")
     found = list(DeadLetter.objects.filter(source=NAME))
     assert letters_of(NAME).backpressure(found, database_now()) == ChannelState.objects.why_closed(
         {"email"}, database_now()

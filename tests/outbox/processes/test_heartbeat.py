@@ -24,7 +24,7 @@ from config.telemetry.activity import Activity
 from outbox.admin.workers import FORGET
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping.models import Watermark
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.flow import Outbox
 from outbox.processes import heartbeat, overview
 from outbox.processes.heartbeat import Heartbeat, in_words, look_around, sweep_processes
@@ -348,7 +348,7 @@ def test_metrics_count_them_by_state():
 def test_the_page_shows_the_dead_first_and_what_all_stand_on(admin_client):
     url = reverse("admin:outbox_workerprocess_changelist")
     assert "No worker has reported within a day" in admin_client.get(url, secure=True).content.decode()
-    admission.ensure(["email"])
+    permits.ensure(["email"])
     now = database_now()
     Watermark.objects.create(group="g", topic="t", partition=0, next_offset=1, updated_at=now)
     worker("flush_buffer", rate=3.5, unit="batches")

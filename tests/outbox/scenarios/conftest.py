@@ -21,8 +21,8 @@ from config.environment.mail import MailServer
 from notifications.orders import changes
 from notifications.orders.models import Order
 from outbox.channels import handlers as registry
-from outbox.channels.admission import ensure
 from outbox.channels.models import ChannelState
+from outbox.channels.permits import ensure
 from outbox.delivery.candidates import lower_bound
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver

@@ -10,7 +10,7 @@ import pytest
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox import verify
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.models import OutboxMessage
@@ -87,7 +87,7 @@ def test_a_killed_worker_leaves_canary_ring_and_window_to_the_next_one(dead):
 
 def test_a_paused_channel_makes_it_wait_and_a_resumed_one_go_on(dead):
     dead.server_accepts()
-    admission.pause("email", Operator("Anna"), "the provider is down")
+    permits.pause("email", Operator("Anna"), "the provider is down")
     batch = confirmed(dead, rate=10_000)
     ReplayBatch.objects.update(hold_until=database_now())
     for _ in range(5):
@@ -96,7 +96,7 @@ def test_a_paused_channel_makes_it_wait_and_a_resumed_one_go_on(dead):
     batch.refresh_from_db()
     assert (batch.state, tries()) == ("canary", 0)
     assert batch.note == "Waits: channel email is paused: the provider is down."
-    admission.resume("email", Operator("Anna"), "it is up")
+    permits.resume("email", Operator("Anna"), "it is up")
     dead.work(batch, "done")
     assert counts(batch) == {"verified": LETTERS}
 

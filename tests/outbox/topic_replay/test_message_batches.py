@@ -6,7 +6,7 @@ import pytest
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.letters.filters import Filter
 from outbox.models import DeadLetter, OutboxMessage
 from outbox.replay_batches import requests
@@ -65,13 +65,13 @@ def test_once_the_server_accepts_every_letter_is_resolved_by_its_receipt(dead, g
 def test_a_paused_channel_makes_the_batch_wait_and_not_fail(dead, go, gone):
     if gone:
         OutboxMessage.objects.all().delete()
-    admission.pause("memory", ANNA, "the provider is down")
+    permits.pause("memory", ANNA, "the provider is down")
     batch, worker = a_batch(canary=0 if gone else None)
     step(5, worker)
     batch.refresh_from_db()
     assert batch.note == "Waits: channel memory is paused: the provider is down."
     assert not OutboxMessage.objects.filter(state="pending").exists()
-    admission.resume("memory", ANNA, "it is up")
+    permits.resume("memory", ANNA, "it is up")
     relay_until(batch, worker, go, dead, "done")
     assert counts(batch) == {"verified": 60}
 

@@ -12,7 +12,7 @@ from config.database.clock import database_now
 from config.fields import uuid7, uuid7_milliseconds
 from config.kafka import RecordBatch, Replayed
 from config.telemetry import metrics
-from outbox.channels.admission import ensure
+from outbox.channels.permits import ensure
 from outbox.delivery.claim import claim
 from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage

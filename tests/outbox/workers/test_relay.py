@@ -17,7 +17,7 @@ from config.kafka import topic_name
 from config.processes import worker as loop
 from config.telemetry import metrics
 from outbox.bookkeeping.models import JobLease, Watermark
-from outbox.channels import admission, handlers
+from outbox.channels import handlers, permits
 from outbox.channels.handlers import Kind, handlers_fit_the_lease
 from outbox.models import ChannelState, OutboxMessage
 from outbox.tasks import relay_outbox
@@ -207,7 +207,7 @@ def test_what_waits_is_slept_for_and_no_longer(memory):
 @db
 def test_a_paused_channel_is_not_looked_at_without_pause(memory):
     promise()
-    admission.pause("memory", Operator("me"), "x")
+    permits.pause("memory", Operator("me"), "x")
     worker = Relay(memory, threading.Event(), longest_sleep=0.2)
     assert worker.tick() == 0
     started = time.monotonic()

@@ -13,7 +13,7 @@ from config.database.clock import database_now
 from config.database.upsert import uuid_text
 from config.fields import uuid7
 from outbox.channels import handlers as registry
-from outbox.channels.admission import ensure
+from outbox.channels.permits import ensure
 from outbox.delivery.candidates import lower_bound
 from outbox.delivery.claim import claim
 from outbox.delivery.deliver import deliver

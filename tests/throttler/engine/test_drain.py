@@ -7,7 +7,7 @@ import pytest
 
 from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine import drain
-from throttler.engine.admission import Decisions
+from throttler.engine.decisions import Decisions
 from throttler.engine.drain import COUNT, HELD_US, RETRY_US, Drain
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes.state import LaneState

@@ -9,7 +9,7 @@ from config.kafka import Replayed
 from config.kafka.client import MAX_REQUEST_BYTES
 from config.kafka.transactional_producer import Committed
 from throttler.customers.policy_cache import CustomerTerms
-from throttler.engine.admission import Decider, Decisions, decode, packed, row_of, unpacked
+from throttler.engine.decisions import Decider, Decisions, decode, packed, row_of, unpacked
 from throttler.engine.output_transaction import OutputTransaction
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes import state

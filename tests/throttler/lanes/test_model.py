@@ -3,7 +3,7 @@
 import pytest
 
 from tests.throttler.lanes.world import TERMS, faults, run
-from throttler.engine.admission import Decider
+from throttler.engine.decisions import Decider
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes import state
 from throttler.lanes.state import LaneState

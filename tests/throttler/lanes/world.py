@@ -7,7 +7,7 @@ from random import Random
 from types import SimpleNamespace
 
 from throttler.customers.policy_cache import CustomerTerms
-from throttler.engine.admission import Decider, Decisions, Decoded
+from throttler.engine.decisions import Decider, Decisions, Decoded
 from throttler.engine.drain import Drain
 from throttler.engine.partition import OwnedPartition, Unstored
 from throttler.lanes import state

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from config.kafka import Replayed
 from config.kafka.transactional_producer import Committed
 from throttler.customers.policy_cache import PolicyCache
-from throttler.engine.admission import decode
+from throttler.engine.decisions import decode
 from throttler.engine.drain import COUNT, Page
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.repair import Repairs

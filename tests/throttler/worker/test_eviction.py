@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.throttler.worker.bench import Bench
-from throttler.engine.admission import Decisions
+from throttler.engine.decisions import Decisions
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes import state
 from throttler.lanes.state import LaneState

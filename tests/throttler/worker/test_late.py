@@ -7,7 +7,7 @@ import pytest
 from config.kafka.transactional_producer import Committed, RefusedByGroup, Unknown
 from tests.throttler.worker.bench import Bench
 from throttler.customers.policy_cache import PolicyCache
-from throttler.engine.admission import Decoded, decode
+from throttler.engine.decisions import Decoded, decode
 from throttler.engine.partition import OwnedPartition
 from throttler.limits.output_rate import SAVED_US, OutputLimiter
 from throttler.limits.rate import RateWindow, parse_rates

@@ -10,7 +10,7 @@ from config.kafka import Replayed
 from config.kafka.transactional_producer import RefusedRecord
 from tests.logged import lines
 from tests.throttler.worker.bench import Bench
-from throttler.engine.admission import decode
+from throttler.engine.decisions import decode
 from throttler.messages import id_in
 from throttler.worker.round import OwnerRound
 

@@ -1,4 +1,4 @@
-"""Admission: bytes become a message, and each message is sent live, buffered, expired, or a dead letter."""
+"""What becomes of a record: its bytes are a message or a letter, and a message goes live, waits, expires or is forwarded."""
 
 from __future__ import annotations
 

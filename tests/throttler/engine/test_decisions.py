@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from throttler.customers.policy_cache import CustomerTerms
-from throttler.engine.admission import Decider, Decisions, Decoded
+from throttler.engine.decisions import Decider, Decisions, Decoded
 from throttler.engine.partition import OwnedPartition, Unstored
 from throttler.lanes import state
 from throttler.limits.rate import parse_rates

@@ -9,7 +9,7 @@ from django.db import connection
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction
-from outbox.channels import admission
+from outbox.channels import permits
 from outbox.channels.handlers import Outcome
 from outbox.delivery.claim import claim
 from outbox.models import ChannelState, OutboxMessage
@@ -29,7 +29,7 @@ def state(channel: str = "memory") -> ChannelState:
 def test_probes_double_from_five_seconds_to_a_minute():
     at, gaps = NOW, []
     for _ in range(7):
-        following = admission.next_probe(NOW, at)
+        following = permits.next_probe(NOW, at)
         gaps.append((following - at).total_seconds())
         at = following
     assert gaps == [5, 5, 10, 20, 40, 60, 60]
@@ -38,7 +38,7 @@ def test_probes_double_from_five_seconds_to_a_minute():
 @pytest.mark.parametrize(("kinds", "run"), [("u", 1), ("uu", 2), ("us", 0), ("su", 1), ("upu", 1), ("", 0)])
 def test_only_outages_in_a_row_count(kinds, run):
     answers = {"u": UNREACHABLE, "s": SENT, "p": PERMANENT}
-    assert admission.outages_at_end([answers[kind] for kind in kinds]) == run
+    assert permits.outages_at_end([answers[kind] for kind in kinds]) == run
 
 
 @db
@@ -138,17 +138,17 @@ def test_never_above_the_rate(per_second):
     tokens, since, taken = 0.0, None, 0
     for step in range(2000):
         now = NOW + timedelta(milliseconds=7 * step)
-        tokens = admission.refilled_tokens(tokens, since, now, per_second)
+        tokens = permits.refilled_tokens(tokens, since, now, per_second)
         n = min(int(tokens), step % 5)
         tokens, since, taken = tokens - n, now, taken + n
-        assert taken <= admission.capacity(per_second) + per_second * 0.007 * step + 1e-6
+        assert taken <= permits.capacity(per_second) + per_second * 0.007 * step + 1e-6
 
 
 def test_a_bucket_has_a_rim_and_a_bottom():
     """An hour without mails earns no burst; a worker that read the clock before another one loses no tokens."""
     hour = timedelta(hours=1)
-    assert admission.refilled_tokens(0.5, NOW, NOW + hour, 100.0) == admission.capacity(100.0) == 10
-    assert admission.refilled_tokens(0.5, NOW + hour, NOW, 100.0) == 0.5
+    assert permits.refilled_tokens(0.5, NOW, NOW + hour, 100.0) == permits.capacity(100.0) == 10
+    assert permits.refilled_tokens(0.5, NOW + hour, NOW, 100.0) == 0.5
 
 
 @db
@@ -174,12 +174,12 @@ def test_tokens_of_messages_that_were_not_tried_come_back(install, go):
 @db
 def test_a_paused_channel_sends_nothing_until_it_is_resumed(memory, go):
     promise()
-    assert admission.pause("memory", ME, "maintenance")
-    assert not admission.pause("memory", ME, "again")
+    assert permits.pause("memory", ME, "maintenance")
+    assert not permits.pause("memory", ME, "again")
     assert go(memory) == 0
     assert not memory.calls
-    assert admission.resume("memory", ME, "done")
-    assert not admission.resume("memory", ME, "again")
+    assert permits.resume("memory", ME, "done")
+    assert not permits.resume("memory", ME, "again")
     assert go(memory) == 1
     assert sorted(OperatorAction.objects.values_list("verb", flat=True)) == ["pause", "resume"]
 
@@ -188,7 +188,7 @@ def test_a_paused_channel_sends_nothing_until_it_is_resumed(memory, go):
 def test_a_channel_that_was_told_to_wait_waits(memory, go):
     promise()
     now = database_now()
-    admission.wait("memory", 30, now)
+    permits.wait("memory", 30, now)
     assert (go(memory), memory.calls) == (0, [])
     assert claim(memory, "poll", 10).look_again == now + timedelta(seconds=30)
     ChannelState.objects.update(wait_until=now)
@@ -199,7 +199,7 @@ def test_a_channel_that_was_told_to_wait_waits(memory, go):
 @pytest.mark.parametrize(("told", "waits"), [((60, 5), 60), ((5, 60), 60), ((5, 5), 5)])
 def test_the_longest_wait_counts(memory, told, waits):
     for seconds in told:
-        admission.wait("memory", seconds, NOW)
+        permits.wait("memory", seconds, NOW)
     assert state().wait_until == NOW + timedelta(seconds=waits)
 
 
@@ -211,11 +211,11 @@ def test_a_shorter_wait_undoes_no_longer_one_that_came_in_between(memory):
     def longer_first(run, sql, *rest):
         if sql.startswith("UPDATE") and not told:
             told.append(True)
-            admission.wait("memory", 3600, NOW)
+            permits.wait("memory", 3600, NOW)
         return run(sql, *rest)
 
     with connection.execute_wrapper(longer_first):
-        admission.wait("memory", 5, NOW)
+        permits.wait("memory", 5, NOW)
     assert told
     assert state().wait_until == NOW + timedelta(hours=1)
 
@@ -225,12 +225,12 @@ def test_a_resumed_channel_sends_at_once(memory, go):
     """Neither an open breaker nor a wait of before stands in the way of what a person has mended."""
     promise()
     now = database_now()
-    admission.wait("memory", 3600, now)
+    permits.wait("memory", 3600, now)
     later = now + timedelta(minutes=1)
     ChannelState.objects.update(breaker="open", failures=7, opened_at=now, probe_at=later)
-    admission.pause("memory", ME, "maintenance")
+    permits.pause("memory", ME, "maintenance")
     assert go(memory) == 0
-    admission.resume("memory", ME, "done")
+    permits.resume("memory", ME, "done")
     assert (state().breaker, state().failures, state().probe_at, state().wait_until) == ("closed", 0, None, None)
     assert go(memory) == 1
 
@@ -238,7 +238,7 @@ def test_a_resumed_channel_sends_at_once(memory, go):
 @db
 def test_ensure_makes_each_row_once(memory):
     for names in itertools.permutations(["memory", "kafka"]):
-        admission.ensure(names)
+        permits.ensure(names)
     assert ChannelState.objects.count() == 2
 
 
@@ -250,11 +250,11 @@ def test_claims_that_find_no_channel_make_it_once(install):
 
 
 @db
-@pytest.mark.parametrize("by", [Operator("ann"), admission.ITSELF])
+@pytest.mark.parametrize("by", [Operator("ann"), permits.ITSELF])
 def test_the_log_says_why_a_channel_paused_itself_and_not_what_a_person_wrote(
     memory, caplog, django_capture_on_commit_callbacks, by
 ):
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
-        assert admission.pause("memory", by, "Ada Smith complained")
+        assert permits.pause("memory", by, "Ada Smith complained")
     (line,) = (line for line in lines(caplog) if line["event"] == "channel_paused")
-    assert (line["by"], line["reason"]) == (by.name, "Ada Smith complained" if by is admission.ITSELF else "")
+    assert (line["by"], line["reason"]) == (by.name, "Ada Smith complained" if by is permits.ITSELF else "")

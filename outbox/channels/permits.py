@@ -1,4 +1,4 @@
-"""Admission control: how many messages a channel may send now; token bucket and circuit breaker."""
+"""How many messages a channel may send now: its pause, its token bucket and its circuit breaker."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def note_outcomes(channel: str, outcomes: Sequence[Outcome], now: datetime, *, t
     return rows.broken().exists()
 
 
-# -- Admission control ---------------------------------------------------------------------------------------
+# -- How many a channel may send now -------------------------------------------------------------------------
 # How many messages a channel may send now. One row a channel, shared by all workers.
 ITSELF = Operator("spillway")
 PAUSED_LOOK = timedelta(seconds=1)
