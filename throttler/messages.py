@@ -64,9 +64,8 @@ class NotificationGate:
         """The notification; raises InvalidRecord with a stable reason. `value` is never changed."""
         message = self._gate.decode(value)
         check_customer(message.customer_id)
-        if (
-            len(message.notification_id) > IDENTIFIER_LENGTH
-        ):  # live it would leave, over the rate no column would take it
+        # Live it would leave, over the rate no column would take it.
+        if len(message.notification_id) > IDENTIFIER_LENGTH:
             raise InvalidRecord("long_id", f"notification_id has more than {IDENTIFIER_LENGTH} characters")
         moment_us(message.created_at)
         if message.ttl_seconds is not None:

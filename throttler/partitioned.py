@@ -21,22 +21,22 @@ OVERFLOW = PartitionSpec(
 
 
 # -- What keeps a day of the overflow buffer -----------------------------------------------------------------
-# Lanes that wait since then, and owners whose mirror is no newer.
+# Lanes that wait since then, and owners whose last report is no newer.
 def keep_what_waits(using: str, spec: PartitionSpec, partition: Partition) -> None:
-    """Raise Keep while a mirrored lane may still read rows of this partition, or no mirror tells."""
+    """Raise Keep while a lane of the read model may still read rows of this partition, or that is too old to tell."""
     if partition.upper is None:
         raise Keep("its end is unknown")
     waiting = Lane.objects.using(using).filter(Q(day__lt=partition.upper) | Q(day=None), backlog__gt=0)
     if lane := waiting.order_by("day", "id").first():
         since = f"since {lane.day}" if lane.day else "since an unknown day"
         raise Keep(f"{lane.customer_id} has had messages waiting in partition {lane.partition} {since}")
-    # A mirror that ends before the day did knows nothing of what came after it.
+    # What was last reported before the day had ended knows nothing of what came after it.
     ended = datetime.combine(partition.upper, time(), UTC)
     if lane := Lane.objects.using(using).filter(backlog__gt=0, updated_at__lt=ended).first():
-        raise Keep(f"the mirror of {lane.customer_id} was last written at {lane.updated_at:%F %H:%M}")
-    # An owner may report while its mirror is refused or fails.
-    if mirrored := LanePartition.objects.using(using).filter(updated_at__lt=ended).order_by("number").first():
-        raise Keep(f"the mirror of partition {mirrored.number} was last written at {mirrored.updated_at:%F %H:%M}")
+        raise Keep(f"{lane.customer_id} was last reported at {lane.updated_at:%F %H:%M}")
+    # An owner may report itself while its lanes are refused or fail.
+    if silent := LanePartition.objects.using(using).filter(updated_at__lt=ended).order_by("number").first():
+        raise Keep(f"partition {silent.number} was last reported at {silent.updated_at:%F %H:%M}")
     _owners_are_newer(using, ended, spec.rows(using, partition).exists())
 
 
@@ -48,5 +48,5 @@ def _owners_are_newer(using: str, ended: datetime, holds_rows: bool) -> None:
     known: set[int] = set()
     for owner in owners:
         if owner.updated_at < ended and not set(owner.partitions) <= known:
-            raise Keep(f"the mirror of {owner.name} was last written at {owner.updated_at:%F %H:%M}")
+            raise Keep(f"owner {owner.name} last reported at {owner.updated_at:%F %H:%M}")
         known |= set(owner.partitions)

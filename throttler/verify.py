@@ -1,6 +1,6 @@
 """Conservation of the throttler: every record read went one way, and every message that waits is in the store.
 
-All of it is asked of the mirror, which is a second old: rows never change, so what it said stays provable.
+All of it is asked of the read model, which is a second old: rows never change, so what it said stays provable.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def checks(store: OverflowStore | None = None) -> Iterator[Check]:
 
 
 def kafka_checks() -> Iterator[Check]:
-    """The mirrored positions against those that the group has committed; raises KafkaError."""
+    """The reported positions against those that the group has committed; raises KafkaError."""
     yield _positions_are_committed(topic_name(GROUP), topic_name(INPUT))
 
 
@@ -179,7 +179,7 @@ def _letters_below(row: LanePartition) -> int:
 
 
 def _positions_are_committed(group: str, topic: str) -> Check:
-    """A mirror follows its transaction: no position lies beyond what the group has committed, nor in another topic."""
+    """It follows a transaction: no position lies beyond what the group has committed, nor in another topic."""
     marks = list(Watermark.objects.filter(group=group, topic=topic).order_by("partition"))  # first: both move on
     if not marks:
         return Check(f"{FLOW}: every mirrored position is committed")

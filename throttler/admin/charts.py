@@ -58,7 +58,7 @@ def rate_chart(timeline: Timeline, allowed: Sequence[Point]) -> Chart | None:
 
 
 def _measured(periods: Sequence[FiveMinutes]) -> Sequence[FiveMinutes]:
-    """Without a last one that has just begun: the mirror is a second late, which would be drawn as a fall."""
+    """Without a last one that has just begun: the read model is a second late, which would be drawn as a fall."""
     return periods[:-1] if periods and periods[-1].length < LEAST_SECONDS else periods
 
 

@@ -142,7 +142,8 @@ def _number(name: str, text: str) -> int | None:
 # -- `customers`: lists, and the levers of the admin ---------------------------------------------------------
 TIMES = ("created_at", "updated_at")
 HEADER, WIDTHS = ("CUSTOMER", "RATE", "BURST", "LIFETIME", "WEIGHT", "STATE"), (30, 24, 9, 12, 6)
-FIELDS = ("customer_id", "rates", "burst", "ttl_seconds", "weight", "held", "purge_before", *TIMES)
+TERMS = {"rates": "Rate", "burst": "Burst", "ttl_seconds": "Lifetime", "weight": "Weight"}
+FIELDS = ("customer_id", *TERMS, "held", "purge_before", *TIMES)
 PLAIN = {"hold": changes.hold, "resume": changes.resume, "purge": changes.purge}
 VALUES = {"set-rate": "rates such as 10/s", "set-ttl": "seconds, or “default”", "set-weight": "a whole number"}
 
@@ -168,7 +169,13 @@ def run(given: Options) -> Iterator[str]:
     if verb == "show":
         return show(customer_id, as_json)
     change = _change(verb, given["value"], given["burst"])
-    values = _foreseen(customer_id, change) if given["dry_run"] else _done(verb, customer_id, change, given["reason"])
+    if given["dry_run"]:
+        _check(customer_id)
+        now = database_now()
+        values = change(changes.seen_of(customer_id, now), now)
+    else:
+        operator = operator_of_terminal()
+        values = changes.change(customer_id, verb.replace("-", "_"), change, operator, given["reason"])
     result = {"customer_id": customer_id, "verb": verb, "changed": values, "waiting": changes.waiting(customer_id)}
     result["dry_run"] = given["dry_run"]
     return iter([json.dumps(result, default=str) if as_json else _sentence(result)])
@@ -204,31 +211,16 @@ def show(customer_id: str, as_json: bool) -> Iterator[str]:
 
 def _page(customer: Mapping[str, Any]) -> Iterator[str]:
     """What `show` says to people."""
-    said = {name: changes.value_in_words(name, customer[name]) for name in ("rates", "burst", "ttl_seconds", "weight")}
     yield f"Customer  {on_one_line(customer['customer_id'])}"
     yield f"Terms     {'its own' if customer['own_terms'] else 'the defaults'}"
-    yield f"Rate      {said['rates']}"
-    yield f"Burst     {said['burst']}"
-    yield f"Lifetime  {said['ttl_seconds']}"
-    yield f"Weight    {said['weight']}"
+    for name, label in TERMS.items():
+        yield f"{label:<10}{changes.value_in_words(name, customer[name])}"
     yield f"On hold   {'yes' if customer['held'] else 'no'}"
     if purged := customer["purge_before"]:
         yield f"Given up  what came before {purged:%F %T} UTC"
     if changed := customer["updated_at"]:
         yield f"Changed   {changed:%F %T} UTC"
     yield f"Waiting   {plural(customer['waiting'], 'message', 'messages')}"
-
-
-def _foreseen(customer_id: str, change: changes.Change) -> changes.Values:
-    """What a change would set now."""
-    _check(customer_id)
-    now = database_now()
-    return change(changes.seen_of(customer_id, now), now)
-
-
-def _done(verb: str, customer_id: str, change: changes.Change, reason: str) -> changes.Values:
-    operator = operator_of_terminal()
-    return changes.change(customer_id, verb.replace("-", "_"), change, operator, reason)
 
 
 def _sentence(result: Mapping[str, Any]) -> str:
@@ -257,18 +249,16 @@ def _change(verb: str, value: str, burst: str | None) -> changes.Change:
     if verb == "set-rate" and burst is None:
         return changes.set_rate_alone(value)
     if verb == "set-rate":
-        return changes.set_rate(
-            value, None if burst == "default" else _whole_number("burst", str(burst), ", or “default”")
-        )
+        return changes.set_rate(value, _number_or_default("burst", str(burst)))
     if verb == "set-ttl":
-        return changes.set_ttl(_seconds(value))
+        return changes.set_ttl(_number_or_default("seconds", value))
     if verb == "set-weight":
         return changes.set_weight(_whole_number("weight", value))
     return PLAIN[verb]
 
 
-def _seconds(text: str) -> int | None:
-    return None if text == "default" else _whole_number("seconds", text, ", or “default”")
+def _number_or_default(name: str, text: str) -> int | None:
+    return None if text == "default" else _whole_number(name, text, ", or “default”")
 
 
 def _whole_number(name: str, text: str, otherwise: str = "") -> int:
@@ -278,5 +268,5 @@ def _whole_number(name: str, text: str, otherwise: str = "") -> int:
 
 
 def _line(customer: dict[str, Any]) -> str:
-    terms = [changes.value_in_words(name, customer[name]) for name in ("rates", "burst", "ttl_seconds", "weight")]
+    terms = [changes.value_in_words(name, customer[name]) for name in TERMS]
     return table_row([customer["customer_id"], *terms, "on hold" if customer["held"] else "sends"], WIDTHS)

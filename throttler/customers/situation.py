@@ -1,4 +1,4 @@
-"""Customers as the mirror shows them: what waits, how fast it arrives, who works on it, and the forecast."""
+"""Customers as the read model shows them: what waits, how fast it arrives, who works on it, and the forecast."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def traffic_of(row: Customer, lanes: Sequence[Lane], arriving: float, now: datet
 
 @dataclass(frozen=True)
 class Situation:
-    """A customer as the mirror and the owners' reports show them."""
+    """A customer as the read model and the owners' reports show them."""
 
     row: Customer
     lanes: Sequence[Lane]

@@ -1,4 +1,4 @@
-"""What becomes of a record: its bytes are a message or a letter, and a message goes live, waits, expires or is forwarded."""
+"""What becomes of a record: its bytes are a message or a letter; a message goes live, waits, expires or is forwarded."""
 
 from __future__ import annotations
 
@@ -122,17 +122,24 @@ class Decider:
             lane.seen = offset
             out.expired.append((decoded, reason))
             part.totals["expired_on_arrival"] += 1
-        elif not terms.held and self._has_room(now) and take_one(terms.rates, lane.limiter, now):
-            if self.output:
-                self.output.spend(1)
+        elif self._may_leave(lane, terms, now):
             lane.seen = offset
             out.live.append(decoded)
             part.totals["live"] += 1
         else:
             self._buffer(part, lane, decoded, now, out)
 
-    def _has_room(self, now: int) -> bool:
-        return self.output is None or self.output.has_room(now)
+    def _may_leave(self, lane: LaneState, terms: CustomerTerms, now: int) -> bool:
+        """If so it is spent."""
+        if (
+            terms.held
+            or (self.output and not self.output.has_room(now))
+            or not take_one(terms.rates, lane.limiter, now)
+        ):
+            return False
+        if self.output:
+            self.output.spend(1)
+        return True
 
     def _buffer(self, part: OwnedPartition, lane: LaneState, decoded: Decoded, now: int, out: Decisions) -> None:
         day = lane.buffer(decoded.record.offset, day_of(now))

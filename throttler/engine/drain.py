@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -29,6 +29,15 @@ RETRY_US = 20_000  # for rows that are on their way, to the store or from it
 AWAY_US = 500_000  # for a store that did not answer: thousands of lanes would ask it all the time
 HELD_US = 1_000_000  # what is held may expire or be purged
 LOOK_US = 60_000_000  # and so may what waits for a slow rate
+
+
+@dataclass(frozen=True)
+class Page:
+    """What was asked, and how many rows the store has of it; None: it did not answer."""
+
+    asked: LaneRange
+    count: int | None
+    rows: Sequence[OverflowRow] = ()  # none of a range that was to be counted
 
 
 class Drain:
@@ -76,7 +85,7 @@ class Drain:
         """Let up to `most` due messages leave; a lane that is cut short keeps its place."""
         shares = self.schedule.due(now, most, lambda key: self._ready(key, now))
         for key, count in shares.items():
-            part, lane = self._find(key)
+            part, lane = self.find(key)
             if part is None or lane is None or not lane.backlog:
                 self._drop(key)
                 continue
@@ -93,42 +102,26 @@ class Drain:
         ranges, self._wanted = self._wanted, []
         return ranges
 
-    def take(self, asked: LaneRange, rows: Iterable[OverflowRow] | None, now: int) -> None:
-        """What the store has of a range; None: it did not answer."""
-        key = (asked.partition, asked.customer_id)
-        if self.asked.get(key, (None, 0))[0] is not asked:
+    def take(self, page: Page, now: int) -> None:
+        """What the store has of a range, or that it did not answer."""
+        key = (page.asked.partition, page.asked.customer_id)
+        if self.asked.get(key, (None, 0))[0] is not page.asked:
             return  # the partition was given up meanwhile, and perhaps asks again
         _range, expected = self.asked.pop(key)
-        _part, lane = self._find(key)
-        if rows is None:
-            self._missed(now)
-        if rows is None or lane is None or not lane.backlog:
-            return
-        page = list(rows)
-        if self._has_all(key, len(page), expected):
-            self.pages.setdefault(key, deque()).extend(page)
-            self.schedule.reschedule(key, now, self.terms_of(lane.customer).weight)
-
-    def count(self, asked: LaneRange, rows: int | None, now: int) -> None:
-        """How many rows the store has of a range whose limit is COUNT; None: it did not answer."""
-        key = (asked.partition, asked.customer_id)
-        if self.asked.get(key, (None, 0))[0] is not asked:
-            return
-        _range, expected = self.asked.pop(key)
-        _part, lane = self._find(key)
-        if rows is None:
-            self._missed(now)
-        if rows is not None and lane and lane.backlog and self._has_all(key, rows, expected):
-            self._counted.add(key)
-            self.schedule.reschedule(key, now, self.terms_of(lane.customer).weight)
+        _part, lane = self.find(key)
+        if page.count is None:
+            self.doubt()
+            self._away_until = now + AWAY_US
+        elif lane and lane.backlog and self._has_all(key, page.count, expected):
+            if page.asked.limit == COUNT:
+                self._counted.add(key)
+            else:
+                self.pages.setdefault(key, deque()).extend(page.rows)
+            self.schedule.add(key, now, self.terms_of(lane.customer).weight)
 
     def doubt(self) -> None:
         """The store was away: it may come back from an older backup, with a gap in the middle of a lane."""
         self._counted.clear()
-
-    def _missed(self, now: int) -> None:
-        self.doubt()
-        self._away_until = now + AWAY_US
 
     def _has_all(self, key: Key, count: int, expected: int | None) -> bool:
         if expected is None or count >= expected:
@@ -140,13 +133,13 @@ class Drain:
     def resume(self, key: Key, now: int) -> None:
         """The rows of a lane are in the store again, as far as the input still has them."""
         self.suspended.pop(key, None)
-        part, lane = self._find(key)
+        part, lane = self.find(key)
         if part and lane and lane.backlog:
             self._schedule(key, part, lane, now)
 
     def pass_over(self, key: Key, row: OverflowRow, now: int) -> tuple[OwnedPartition, LaneState] | None:
         """The refused message is a letter now, and its lane goes on behind it. None: not ours any more."""
-        part, lane = self._find(key)
+        part, lane = self.find(key)
         if self.refused.get(key) is not row or part is None or lane is None:
             return None
         del self.refused[key]
@@ -168,21 +161,22 @@ class Drain:
 
     def achievable_rate(self, key: Key) -> tuple[str, int, int]:
         """A lane that waits for its turn: customer, thousandths of a message a second that it could send, weight."""
-        terms, (_part, lane) = self.terms_of(key[1]), self._find(key)
+        terms, (_part, lane) = self.terms_of(key[1]), self.find(key)
         if terms.held or lane is None:
             return key[1], 0, terms.weight
         shortest = terms.rates.windows[0]
         rate = shortest.limit * 1_000_000_000 // shortest.period_us
         return key[1], min(rate, lane.backlog * 1000), terms.weight
 
-    def _find(self, key: Key) -> tuple[OwnedPartition | None, LaneState | None]:
+    def find(self, key: Key) -> tuple[OwnedPartition | None, LaneState | None]:
+        """What this process still has of a lane."""
         part = self.parts.get(key[0])
         return part, part.lanes.get(key[1]) if part else None
 
     def _ready(self, key: Key, now: int) -> int:
         """How many of the rows in hand may leave now: sent at the rate, or expired at once."""
         page, terms = self.pages.get(key), self.terms_of(key[1])
-        _part, lane = self._find(key)
+        _part, lane = self.find(key)
         if not page or lane is None or key in self.suspended or key in self.refused:
             return 0
         room = 0 if terms.held else allowance(terms.rates, lane.limiter, now, len(page))
@@ -270,15 +264,6 @@ LANES = 100  # of one query
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True)
-class Page:
-    """What was asked, and what the store has of it: rows, or their number; neither: it did not answer."""
-
-    asked: LaneRange
-    rows: Sequence[OverflowRow] | None = None
-    count: int | None = None  # of a range that was to be counted
-
-
 class PageReader:
     """Takes ranges, gives pages in the order asked, one query at a time."""
 
@@ -311,11 +296,11 @@ class PageReader:
         counted = [asked for asked in ranges if asked.limit == COUNT]
         read = [asked for asked in ranges if asked.limit != COUNT]
         numbers = self._ask(self.store.counts, counted) if counted else []
-        for index, asked in enumerate(counted):
-            yield Page(asked, count=None if numbers is None else numbers[index])
-        rows = self._ask(self.store.read, read) if read else {}
+        yield from map(Page, counted, [None] * len(counted) if numbers is None else numbers)
+        pages = self._ask(self.store.read, read) if read else {}
         for asked in read:
-            yield Page(asked, None if rows is None else rows.get((asked.partition, asked.customer_id), []))
+            rows = () if pages is None else pages.get((asked.partition, asked.customer_id), ())
+            yield Page(asked, None if pages is None else len(rows), rows)
 
     def _ask(self, question: Callable[[Sequence[LaneRange]], Answer], ranges: Sequence[LaneRange]) -> Answer | None:
         try:

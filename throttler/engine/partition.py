@@ -25,10 +25,10 @@ class Unstored:
     last: int
     lanes: Counter[str] = field(default_factory=Counter)  # rows of each customer
     letters: int = 0
-    size: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.size = self.lanes.total() + self.letters
+    @property
+    def size(self) -> int:
+        return self.lanes.total() + self.letters
 
 
 class UnstoredBatches:
@@ -84,7 +84,7 @@ class OwnedPartition:
     expected_us: int = 0  # what the last owner's clock would show at the start; 0 where nobody knows
     decided_before: int = 0  # up to here all was decided once before a reset that went back
     touched: bool = False  # the next transaction carries its offset
-    newly_stored: set[str] = field(default_factory=set)  # customers whose rows were stored since the mirror was told
+    newly_stored: set[str] = field(default_factory=set)  # customers whose rows were stored since the last snapshot
 
     def write_off(self) -> None:
         """Its lanes are forgotten: what was buffered and has not left counts as lost. The next transaction says so."""

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import DataError, close_old_connections, connection, transaction
@@ -71,35 +71,24 @@ class RefusedRow:
         return self.row.partition, self.row.offset
 
 
-@dataclass(frozen=True)
-class Buried:
-    """The message of a row is a letter: the broker never takes it."""
-
-    row: OverflowRow
-
-
-@dataclass
 class Rereader:
-    """A thread that repairs lanes, all that it was asked for at once; `found` holds what it did, for the owner's thread."""
+    """A thread that repairs lanes, all that it was asked for at once; `found` holds what it did, for the owner's thread.
 
-    store: OverflowStore
-    process: str = ""
-    found: queue.SimpleQueue[Reread | Buried] = field(default_factory=queue.SimpleQueue)
+    Of a refused row that is itself: its message is a letter now.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, store: OverflowStore, process: str = "") -> None:
+        self.store, self.process = store, process
+        self.found: queue.SimpleQueue[Reread | RefusedRow] = queue.SimpleQueue()
         self._asked: queue.SimpleQueue[Sequence[Suspect | RefusedRow]] = queue.SimpleQueue()
         self._gate = gate()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="throttler-rereader", daemon=True)
         self._thread.start()
 
-    def ask(self, suspects: Iterable[Suspect]) -> None:
-        """Each lane once until it was answered, or its partition was given up."""
-        self._asked.put(list(suspects))
-
-    def bury(self, row: OverflowRow, reason: str, epoch: int = 0) -> None:
-        """Make a letter of a message that the broker never takes; the same one again makes no second."""
-        self._asked.put([RefusedRow(row, reason, epoch)])
+    def ask(self, asked: Sequence[Suspect | RefusedRow]) -> None:
+        """Each lane once until it was answered, or its partition was given up; of a row again no second letter is made."""
+        self._asked.put(asked)
 
     def close(self) -> None:
         self._ending.set()
@@ -125,7 +114,7 @@ class Rereader:
         try:
             close_old_connections()
             for topic_id in {suspect.lane.topic_id for suspect in suspects}:
-                self._repair_those_of(topic_id, suspects)
+                self._repair([suspect for suspect in suspects if suspect.lane.topic_id == topic_id])
             self._bury_rows([one for one in asked if isinstance(one, RefusedRow)])
         except Exception as error:  # noqa: BLE001 (broker or database are away: the lanes stay suspended meanwhile)
             log.warning("rereading_failed", worker=GROUP, error=str(error).strip()[:300])
@@ -133,30 +122,27 @@ class Rereader:
             return False
         return True
 
-    def _repair_those_of(self, topic_id: str, suspects: Sequence[Suspect]) -> None:
-        """Of a topic that was created again nothing is repaired: the polling thread learns it as well, and gives up what
-        was read of it."""
+    def _repair(self, suspects: Sequence[Suspect]) -> None:
+        """Lanes of one topic.
+
+        Of one that was created again nothing is repaired: the polling thread learns it, too, and gives up what was read.
+        """
         try:
-            self._repair([suspect for suspect in suspects if suspect.lane.topic_id == topic_id])
+            stored = self._store_again(suspects)
         except TopicRecreated as error:
             log.warning("rereading_failed", worker=GROUP, error=str(error))
-
-    def _repair(self, suspects: Sequence[Suspect]) -> None:
-        stored = self._store_again(suspects)
+            return
         counts = self.store.counts([suspect.lane for suspect in suspects])
-        answers = [
-            Reread(suspect.lane, max(0, suspect.backlog - count))
-            for suspect, count in zip(suspects, counts, strict=True)
-        ]
-        pairs = zip(suspects, answers, strict=True)
+        missing = [max(0, suspect.backlog - count) for suspect, count in zip(suspects, counts, strict=True)]
+        lanes = list(zip(suspects, missing, strict=True))
         # A letter for each lane, written once however often.
-        self._write([(lost_letter(one.lane, one.gone), suspect.epoch) for suspect, one in pairs if one.gone])
-        for suspect, answer in zip(suspects, answers, strict=True):
+        self._write([(lost_letter(suspect.lane, gone), suspect.epoch) for suspect, gone in lanes if gone])
+        for suspect, gone in lanes:
             log.warning(
                 "overflow_rows_read_again", customer=suspect.lane.customer_id, partition=suspect.lane.partition,
-                rows=stored[suspect.key], gone=answer.gone,
+                rows=stored[suspect.key], gone=gone,
             )  # fmt: skip
-            self.found.put(answer)
+            self.found.put(Reread(suspect.lane, gone))
 
     def _store_again(self, suspects: Sequence[Suspect]) -> Counter[Key]:
         wanted, counts = {suspect.key: suspect for suspect in suspects}, Counter[Key]()
@@ -200,7 +186,7 @@ class Rereader:
             letters.append((letter, each.epoch))
         self._write(letters)
         for each in refused:
-            self.found.put(Buried(each.row))
+            self.found.put(each)
 
     def _write(self, letters: Sequence[tuple[Letter, int]]) -> None:
         """Those whose partition nobody else has taken over since that generation: we may have slept meanwhile."""
@@ -273,11 +259,11 @@ class Repairs:
             if self._buried.get(key) is not row:
                 self._buried[key] = row
                 epoch = self.drain.parts[row.partition].epoch
-                self.rereader.bury(row, self.drain.poisoned[row.partition, row.offset], epoch)
+                self.rereader.ask([RefusedRow(row, self.drain.poisoned[row.partition, row.offset], epoch)])
         changed = []
         while not self.rereader.found.empty():
             answer = self.rereader.found.get()
-            if isinstance(answer, Buried):
+            if isinstance(answer, RefusedRow):
                 changed += self._pass_over(answer.row, now)
                 continue
             key = (answer.lane.partition, answer.lane.customer_id)
@@ -305,7 +291,7 @@ class Repairs:
         for key in self.drain.suspended.keys() - self._asked.keys():
             if self._since.setdefault(key, time.monotonic()) >= heard:
                 continue
-            part, lane = self._find(key)
+            part, lane = self.drain.find(key)
             if part and lane and lane.day:
                 del self._since[key]
                 had, expected = self.drain.suspended[key]
@@ -320,7 +306,7 @@ class Repairs:
             self.rereader.ask(suspects)
 
     def _go_on(self, key: Key, gone: int, now: int) -> list[tuple[OwnedPartition, LaneState]]:
-        part, lane = self._find(key)
+        part, lane = self.drain.find(key)
         changed = []
         if part and lane and gone:
             lane.lose(gone)
@@ -328,7 +314,3 @@ class Repairs:
             changed = [(part, lane)]
         self.drain.resume(key, now)  # at last: it asks for a page of what waits then
         return changed
-
-    def _find(self, key: Key) -> tuple[OwnedPartition | None, LaneState | None]:
-        part = self.drain.parts.get(key[0])
-        return part, part.lanes.get(key[1]) if part else None

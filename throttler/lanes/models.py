@@ -1,4 +1,4 @@
-"""Tables of the mirror: lanes, partitions, owners, five-minute counts; and how owners divide the output rate."""
+"""Tables of the read model: lanes, partitions, owners, five-minute counts; and how owners divide the output rate."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Lane(models.Model):
 
 
 class LanePartition(models.Model):
-    """An input partition as its owner last mirrored it: whoever writes its lanes moves this row in the same transaction."""
+    """An input partition as its owner last reported it: whoever writes its lanes moves this row in the same transaction."""
 
     number = models.IntegerField(primary_key=True)
     topic_id = models.CharField(max_length=36, default="")
@@ -71,7 +71,7 @@ class LaneOwnerQuerySet(models.QuerySet["LaneOwner"]):
 class LaneOwner(models.Model):
     """A throttler process that works now, or whose partitions nobody else has reported since.
 
-    They stay with it when it ends: without a newer mirror of them no day of the buffer is dropped.
+    They stay with it when it ends: without a newer report of them no day of the buffer is dropped.
     """
 
     name = IdentifierField(max_length=100, primary_key=True, help_text="--instance, or a random name.")
@@ -88,7 +88,7 @@ class LaneOwner(models.Model):
 
 
 class OutputDivision(models.Model):
-    """How the owners divide THROTTLER_OUTPUT_RATE: one row, whose entries they replace by turns. No mirror: it counts."""
+    """How the owners divide THROTTLER_OUTPUT_RATE: one row, whose entries they replace by turns. No read model: it counts."""
 
     version = models.BigIntegerField(help_text="One more with each change: who has read another one changes nothing.")
     entries = models.JSONField(default=dict, help_text="By owner: its part in millionths, its partitions, its demand.")

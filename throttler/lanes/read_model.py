@@ -1,4 +1,4 @@
-"""The mirror of the lanes in the database: owners write it each second; pages, forecasts, `verify` and retention read it."""
+"""The read model of the lanes: owners write it each second; pages, forecasts, `verify` and retention read it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from throttler.lanes.state import LaneState
 from throttler.limits.limiter import to_plain
 from throttler.messages import moment_of
 
-# -- The mirror: one transaction a partition, each second ----------------------------------------------------
+# -- One transaction a partition, each second ----------------------------------------------------------------
 FLOW = "throttler"
 CHUNK = 1000  # rows of a statement
 SILENT = timedelta(seconds=60)  # after which the group may have been forgotten, and its generations counted anew
@@ -116,7 +116,7 @@ class LaneSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class CountsSnapshot:
-    """What a customer's messages became since the last mirror that was written, and how many wait now."""
+    """What a customer's messages became since the last snapshot that was written, and how many wait now."""
 
     customer_id: str
     live: int = 0
@@ -130,16 +130,16 @@ class CountsSnapshot:
 class PartitionSnapshot:
     """A partition after a committed transaction: never one in hand, which may still be refused.
 
-    `lanes` are those that changed since the last mirror that was written and have a backlog, or had one within the
+    `lanes` are those that changed since the last snapshot that was written and have a backlog, or had one within the
     hour, also when the owner has forgotten them since: without them what they had seems to wait. `whole`: every lane
-    that has a backlog is among them, so that whatever else the mirror knows waits no more; after each mirror that
-    failed, as the database may have come back from a backup. `complete`: the same, in the first mirror after the lanes
-    were restored, until `mirror` has returned True once; only it takes a partition over from another process of this
-    epoch. `read`: the first offset that has not come since the owner began, None: all below `decided` have; rows
-    between the two may be missing in the store and are not in `waits`. `process`: a random id of this process, as one
-    that comes back under its name has the epoch of the one before. `totals` are absolute, by the names of
-    `engine.partition.PATHS`. `counts` are of customers over their rate within twelve hours. `reach`: how far the log was
-    seen to reach.
+    that has a backlog is among them, so that whatever else the read model knows waits no more; after each one
+    that failed, as the database may have come back from a backup. `complete`: the same, in the first one after the
+    lanes were restored, until `write_read_model` has returned True once; only it takes a partition over from another
+    process of this epoch. `read`: the first offset that has not come since the owner began, None: all below `decided`
+    have; rows between the two may be missing in the store and are not in `waits`. `process`: a random id of this
+    process, as one that comes back under its name has the epoch of the one before. `totals` are absolute, by the names
+    of `engine.partition.PATHS`. `counts` are of customers over their rate within twelve hours. `reach`: how far the log
+    was seen to reach.
     """
 
     number: int
@@ -160,7 +160,7 @@ class PartitionSnapshot:
 def write_read_model(partition: PartitionSnapshot, group: str, topic: str, now: datetime) -> bool:
     """Write one partition in one transaction; `group` and `topic` as the broker calls them, `now` of the database.
 
-    False: a newer owner has written meanwhile, and nothing was changed. A mirror that is late or lost costs its readers
+    False: a newer owner has written meanwhile, and nothing was changed. A snapshot that is late or lost costs readers
     their freshness, never a message: an owner reads back only `known_of` and `is_superseded`.
     """
     with transaction.atomic():
@@ -178,17 +178,17 @@ def write_read_model(partition: PartitionSnapshot, group: str, topic: str, now: 
 
 
 def known_of(number: int) -> Recalled:
-    """What the mirror knows of a partition."""
+    """What the read model knows of a partition."""
     row = LanePartition.objects.filter(pk=number).first()
     totals = counters.by_scope(FLOW).get(str(number), {})
     return Recalled(totals, row.topic_id, row.decided) if row else Recalled(totals)
 
 
 def is_superseded(number: int, epoch: int, process: str, now: datetime) -> bool:
-    """Whether another owner has mirrored the partition since this process had it, in generation `epoch`.
+    """Whether another owner has reported the partition since this process had it, in generation `epoch`.
 
-    Then this process slept or lost its name, and may not speak for the partition any more. If not, nobody mirrors it
-    before the caller's transaction has ended: what that says was said first, or never.
+    Then this process slept or lost its name, and may not speak for the partition any more. If not, nobody reports
+    it before the caller's transaction has ended: what that says was said first, or never.
     """
     row = LanePartition.objects.filter(pk=number)
     row.select_for_update().first()
@@ -198,7 +198,7 @@ def is_superseded(number: int, epoch: int, process: str, now: datetime) -> bool:
 
 
 def take_name(name: str, transactions: bool, now: datetime, process: str = "") -> None:
-    """Called before a process joins the group: from now on who had the name before can neither report nor mirror."""
+    """Called before a process joins the group: from now on who had the name before can neither report itself nor its lanes."""
     NAMES.run([(name, int(transactions), process)], {"partitions": "[]", "starts": 1, "updated_at": now})
 
 
@@ -228,10 +228,10 @@ def _take(partition: PartitionSnapshot, now: datetime) -> bool:
     if partition.complete:
         # The epoch alone does not tell who is newer: a process that came back under its name keeps it, and a group
         # that was forgotten counts from 1 again. A process that was frozen while it restored stays out: the one that
-        # has its name now has mirrored meanwhile.
+        # has its name now has reported meanwhile.
         named = LaneOwner.objects.filter(process=OuterRef("process")).exclude(process="")
         mine |= Q(~Exists(named), epoch=partition.epoch)
-        # A row of the future was written before the database's clock went back: whoever lives has mirrored again since.
+        # A row of the future was written before the database's clock went back: whoever lives has reported again since.
         mine |= Q(updated_at__lt=now - SILENT) | Q(updated_at__gt=now + SILENT)
     row = LanePartition.objects.filter(pk=partition.number)
     if row.filter(mine).update(**values):
@@ -253,7 +253,7 @@ def create_first(model: type[models.Model], **values: object) -> bool:
 
 
 def _empty_all(partition: PartitionSnapshot, now: datetime) -> None:
-    """Empty every lane: those that wait are written right after this, the others were drained without a mirror."""
+    """Empty every lane: those that wait are written right after this, the others were drained unreported."""
     rest = Lane.objects.filter(partition=partition.number, backlog__gt=0)
     rest.update(
         backlog=0, waits=0, drained=F("seen"), day=None, newest=None, oldest_at=None,
@@ -271,7 +271,8 @@ def _write_lanes(partition: PartitionSnapshot, now: datetime) -> None:
 def _lane_row(lane: LaneSnapshot) -> tuple[object, ...]:
     return (
         lane.customer_id, lane.backlog, lane.waits, lane.first, lane.drained, lane.seen,
-        lane.day and lane.day.isoformat(), lane.newest and lane.newest.isoformat(), _moment(lane.oldest_us if lane.backlog else None), as_json(lane.limiter),
+        lane.day and lane.day.isoformat(), lane.newest and lane.newest.isoformat(),
+        _moment(lane.oldest_us if lane.backlog else None), as_json(lane.limiter),
     )  # fmt: skip
 
 
@@ -293,7 +294,7 @@ def period_of(now: datetime) -> datetime:
 
 
 def _write_position(partition: PartitionSnapshot, group: str, topic: str, now: datetime) -> None:
-    """In one row, as it is written each second; what is mirrored runs, so it has no alarm."""
+    """In one row, as it is written each second; what is reported runs, so it has no alarm."""
     reach = partition.reach or LogEnd(0, None)
     caught_up = timestamp_text(reach.caught_up_at) if reach.caught_up_at else None
     row = (topic, partition.number, partition.topic_id, partition.position, reach.end_offset, caught_up)

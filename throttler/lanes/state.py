@@ -1,6 +1,6 @@
 """The state of a lane: a customer in a partition, how far their messages have come, and what they may still send; and how it is logged.
 
-What a lane has buffered is exactly its valid input in (drained, seen]; tests/throttler/lanes/test_model.py tries it.
+What a lane has buffered is exactly its valid input in (drained, seen]; tests/throttler/lanes/test_schedules.py tries it.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Turn(Generic[Key]):
 class Scheduler(Generic[Key]):
     """A lane is in the schedule once: until its time, then in the round until it got what it wanted.
 
-    Whoever `due` names with all it wanted is out: `reschedule` says when it comes again.
+    Whoever `due` names with all it wanted is out: `add` says when it comes again.
     """
 
     def __init__(self) -> None:
@@ -47,8 +47,6 @@ class Scheduler(Generic[Key]):
         if len(self._heap) > 2 * len(self._turns) + 64:
             self._heap = [entry for entry in self._heap if self._stands(entry[2])]
             heapq.heapify(self._heap)
-
-    reschedule = add
 
     def remove(self, key: Key) -> None:
         turn = self._turns.pop(key, None)

@@ -133,11 +133,6 @@ class Division:
     entries: Mapping[str, ShareEntry] = field(default_factory=dict)
 
 
-def alone(owned: int, partitions: int) -> int:
-    """The part, in millionths, of an owner without a grant."""
-    return owned * PARTS // partitions
-
-
 class Divider:
     """What one owner knows of the record and of when it was so; says what its entry has to be.
 
@@ -283,4 +278,4 @@ class OutputShare:
         """Only partitions that nobody else can count as theirs any more, nor anybody by their word."""
         held_us = self.sure_us + FRESH_US + HOLDS_US + SECOND_US
         held = sum(since + held_us <= now_us for since in self.standing.since.values())
-        return alone(held, self.partitions)
+        return held * PARTS // self.partitions

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from cassandra import ConsistencyLevel, DriverException, InvalidRequest
@@ -23,7 +24,7 @@ from cassandra.util import Date
 from django.db import DatabaseError, DataError, OperationalError, ProgrammingError
 
 from config.environment.databases import CassandraPlace
-from throttler.overflow.cassandra_schema import OverflowSchema, condition, faults_of
+from throttler.overflow.cassandra_schema import COLUMNS, OverflowSchema, condition, faults_of
 from throttler.overflow.store import LaneRange, LaneRows, OverflowRow, OverflowStore, each_offset_once
 
 AT_ONCE = 100  # requests under way
@@ -205,19 +206,7 @@ def bounds_of(lane: LaneRange) -> tuple[object, ...]:
     return lane.customer_id, days_of(lane), lane.partition, lane.topic_id, lane.drained, lane.upto
 
 
-def _values(row: OverflowRow) -> tuple[object, ...]:
-    return (
-        row.customer_id,
-        row.day,
-        row.partition,
-        row.topic_id,
-        row.offset,
-        row.payload,
-        row.headers,
-        row.created_us,
-        row.expires_us,
-        row.notification_id,
-    )
+_values = attrgetter(*COLUMNS)
 
 
 def _row(

@@ -115,7 +115,7 @@ class DjangoStore(OverflowStore):
     def counts(self, lanes: Sequence[LaneRange]) -> list[int]:
         counts: dict[tuple[object, ...], int] = {}
         for some in batched(lanes, LANES):
-            wanted = reduce(or_, map(_condition, some))
+            wanted = reduce(or_, (within(lane) & Q(partition=lane.partition) for lane in some))
             rows = OverflowMessage.objects.using(self.using).filter(wanted).order_by()
             numbers = rows.values_list(*TABLE.lane).annotate(number=Count("offset", distinct=True))
             counts.update({tuple(key): number for *key, number in numbers})
@@ -136,15 +136,7 @@ class DjangoStore(OverflowStore):
     def _rows_with(self, lane: LaneRange, notification_id: str) -> QuerySet[OverflowMessage]:
         # The sum keeps every planner off the key: three equal columns look better than a hash, and are the whole lane.
         rows = OverflowMessage.objects.using(self.using).alias(number=F("partition") + 0)
-        return rows.filter(
-            number=lane.partition,
-            customer_id=lane.customer_id,
-            topic_id=lane.topic_id,
-            offset__gt=lane.drained,
-            offset__lte=lane.upto,
-            day__gte=lane.day,
-            notification_id=notification_id,
-        )
+        return rows.filter(within(lane), number=lane.partition, notification_id=notification_id)
 
     def oldest_day(self) -> date | None:
         first = driver_for(OVERFLOW, self.using).existing()[0]
@@ -196,15 +188,10 @@ def hash_of(notification_id: str) -> int:
     return crc32(notification_id.encode()) % HASHES
 
 
-def _condition(lane: LaneRange) -> Q:
-    return Q(
-        partition=lane.partition,
-        customer_id=lane.customer_id,
-        topic_id=lane.topic_id,
-        offset__gt=lane.drained,
-        offset__lte=lane.upto,
-        day__gte=lane.day,
-    )
+def within(lane: LaneRange) -> Q:
+    """The rows of a range; its partition apart."""
+    offsets = Q(offset__gt=lane.drained, offset__lte=lane.upto)
+    return offsets & Q(customer_id=lane.customer_id, topic_id=lane.topic_id, day__gte=lane.day)
 
 
 def _microseconds(value: datetime | str | int | None) -> int:

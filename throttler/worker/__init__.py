@@ -1,1 +1,1 @@
-"""The thread that owns partitions, and what runs beside it: the database, the mirror, the consumer."""
+"""The thread that owns partitions, and what runs beside it: the database, the read model, the consumer."""

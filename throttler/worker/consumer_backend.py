@@ -27,7 +27,7 @@ from throttler.lanes.restore import RefusedPartition, RestoredPartition
 from throttler.lanes.restore_thread import RestoreThread
 from throttler.messages import gate
 from throttler.worker.database_sync import DatabaseSync
-from throttler.worker.owner import PartitionOwner, partitions_dropped
+from throttler.worker.owner import PartitionOwner
 
 
 # -- The input, decoded on the polling thread ----------------------------------------------------------------
@@ -51,8 +51,8 @@ class RestoredPlacing:
     """Asks for the restore of what was assigned, and hands over what is restored. Never waits.
 
     `given_up(numbers, then)` lets the owner drop what it still has of partitions, and calls `then` behind its last
-    transaction: a restore that read before that would be out of date. `known` says what the mirror knows of a partition whose
-    changelog has lost it, None before the database has answered. `alarms`, by partition: the alarm and our generation.
+    transaction: a restore that read before that would be out of date. `known` says what the read model knows of a partition
+    whose changelog has lost it, None before the database has answered. `alarms`, by partition: the alarm and our generation.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RestoredPlacing:
     def confirmed(self, starts: Mapping[TopicPartition, Start | Stopped]) -> bool:
         for (topic, number), start in starts.items():
             if isinstance(start, Stopped):
-                # Its lanes stand still, also where it ran before: what is mirrored has no alarm.
+                # Its lanes stand still, also where it ran before: what is reported has no alarm.
                 self.given_up({number}, lambda _gone: None)
                 self.alarms[number] = start.alarm, self.epoch
                 continue
@@ -238,7 +238,10 @@ class OwnerBackend:
     def lost(self) -> set[TopicPartition]:
         """Partitions whose records have to be read again; raises what ended the owner."""
         self._raise_failure()
-        return {(self.topic, number) for number in partitions_dropped(self.owner)}
+        gone: set[int] = set()
+        while not self.owner.dropped.empty():
+            gone |= self.owner.dropped.get()
+        return {(self.topic, number) for number in gone}
 
     def deal(self, records: Sequence[Record]) -> Iterable[tuple[None, list[Record]]]:
         return [(None, list(records))] if records else []
@@ -362,13 +365,8 @@ class OwnerFollower(Follower):
         self, owner: PartitionOwner, placing: RestoredPlacing, group: str, instance: str,
         on_assigned: Callable[[set[int] | None, int], None] = lambda _numbers, _generation: None,
     ) -> None:  # fmt: skip
-        self.owner, self.placing, self.group, self.instance, self.on_assigned = (
-            owner,
-            placing,
-            group,
-            instance,
-            on_assigned,
-        )
+        self.owner, self.placing, self.on_assigned = owner, placing, on_assigned
+        self.group, self.instance = group, instance
 
     def assigned(self, partitions: set[TopicPartition], metadata: client.GroupMetadata) -> None:
         self.placing.epoch = metadata.generation_id

@@ -1,4 +1,4 @@
-"""Once a second beside the owner: customers' rates, the database's time, the mirror, our part of the rate of all."""
+"""Once a second beside the owner: customers' rates, the database's time, the read model, our part of the rate of all."""
 
 from __future__ import annotations
 
@@ -163,14 +163,13 @@ class DatabaseSync:
         self.owner, self.name, self.transactions, self.sharing = owner, name, transactions, sharing
         self.ready = threading.Event()  # the terms of all customers are known
         self.alarms: dict[int, tuple[str, int]] = {}  # by partition, and the generation in which it was ours
-        self._known: dict[
-            tuple[int, int], Recalled | None
-        ] = {}  # what somebody asks for, once the database has said it
+        # What somebody asks for, by partition and generation; None until the database has said it.
+        self._known: dict[tuple[int, int], Recalled | None] = {}
         self.group, self.topic = topic_name(GROUP), topic_name(INPUT)
         self._ends: dict[TopicPartition, LogEndSeen] = {}
         self._since: datetime | None = None
         self._named = False
-        self._refused: set[int] = set()  # partitions whose last mirror was refused
+        self._refused: set[int] = set()  # partitions whose last snapshot was refused
         self._next_terms = self._next_clock = self._next_share = 0.0
         self._away = False
         self._ending, self._wanted = threading.Event(), threading.Event()
@@ -180,11 +179,11 @@ class DatabaseSync:
         self._thread.start()
 
     def reached(self, ends: Mapping[TopicPartition, LogEndSeen]) -> None:
-        """How far the log reaches; the next mirror says so."""
+        """How far the log reaches; the next snapshot says so."""
         self._ends = {**self._ends, **ends}
 
     def known(self, number: int, epoch: int) -> Recalled | None:
-        """What the mirror knows of a partition in this generation; None: it is being asked for."""
+        """What the read model knows of a partition in this generation; None: it is being asked for."""
         if recalled := self._known.get((number, epoch)):
             del self._known[number, epoch]
             return recalled
@@ -198,7 +197,7 @@ class DatabaseSync:
         self._wanted.set()
 
     def close(self, patience: float = 2.0) -> None:
-        """Mirror once more, and leave the others our part of the output rate; given up after `patience` seconds."""
+        """Report once more, and leave the others our part of the output rate; given up after `patience` seconds."""
         self._ending.set()
         self._wanted.set()
         self._thread.join(patience)
@@ -240,10 +239,10 @@ class DatabaseSync:
         self._sound()
         for asked in [asked for asked, known in list(self._known.items()) if known is None]:
             self._known[asked] = known_of(asked[0])
-        self._mirror()
+        self._report()
 
     def _share(self) -> None:
-        """Each second, however long the mirror takes: what was granted holds for three."""
+        """Each second, however long the report takes: what was granted holds for three."""
         if self.sharing and time.monotonic() >= self._next_share:
             self._next_share = time.monotonic() + SHARE_EACH
             self.sharing.round()
@@ -261,7 +260,7 @@ class DatabaseSync:
                 self.alarms.pop(number, None)
 
     def _stop(self, marks: AlarmedWatermarks, number: int, alarm: str, epoch: int) -> bool:
-        """A partition may stop before it was ever mirrored: then it has no row to say so."""
+        """A partition may stop before it was ever reported: then it has no row to say so."""
         now, alarms = database_now(), {(self.topic, number): alarm}
         with transaction.atomic():
             if is_superseded(number, epoch, self.owner.snapshot.process, now):
@@ -270,7 +269,7 @@ class DatabaseSync:
             marks.stop(self.group, alarms, now)
         return True
 
-    def _mirror(self) -> None:
+    def _report(self) -> None:
         self.owner.post(self.owner.want_snapshot)
         snapshots = self._snapshots()
         if snapshots is None or self.owner.failure or self.owner.doubted:
@@ -311,6 +310,6 @@ class DatabaseSync:
 
     def _retire(self) -> None:
         self._sound()  # who has nothing but stopped partitions ends at once
-        self._mirror()
+        self._report()
         if self.sharing:
             self.sharing.leave()

@@ -7,7 +7,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 
 from django.conf import settings
@@ -20,17 +19,16 @@ from config.telemetry import metrics
 from config.telemetry.logs import log
 from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.decisions import Decoded
-from throttler.engine.drain import COUNT, PageReader
+from throttler.engine.drain import PageReader
 from throttler.engine.output_transaction import OutputTransaction, Sender
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.repair import Repairs
-from throttler.engine.row_writer import RowHandler
+from throttler.engine.row_writer import Refusals, RowHandler, WriteBehind
 from throttler.lanes.read_model import PartitionSnapshot
 from throttler.limits.limiter import adopt
 from throttler.messages import microseconds
 from throttler.worker.round import LOGGED_US, OwnerRound, RoundContext
 from throttler.worker.snapshot import Snapshot
-from throttler.worker.write_behind import Refusals, WriteBehind
 
 # -- The owner's time ----------------------------------------------------------------------------------------
 # The monotonic clock plus an offset measured against the database; it never goes back.
@@ -211,7 +209,7 @@ class PartitionOwner:
                 self.context.drain.look_again(part, lane, now)
 
     def want_snapshot(self) -> None:
-        """Put what the mirror does not know yet into `snapshots`, behind the transaction in hand."""
+        """Put what the read model does not know yet into `snapshots`, behind the transaction in hand."""
         self._snapshot_wanted = True
 
     def not_written(self, lost: Sequence[PartitionSnapshot]) -> None:
@@ -239,7 +237,8 @@ class PartitionOwner:
         self._hear()
         now = self.clock.now()
         self._note_stored()
-        self._note_pages(now)
+        while not self.pages.pages.empty():
+            self.context.drain.take(self.pages.pages.get(), now)
         for part, lane in self.repairs.round(now):
             self._round.out.touch(part, lane)
         self._round.drain(now)
@@ -276,14 +275,6 @@ class PartitionOwner:
         self.write_behind.note_stored(self.parts.values())
         for part, lane in self._refusals.round(self.parts):
             self._round.out.touch(part, lane)
-
-    def _note_pages(self, now: int) -> None:
-        while not self.pages.pages.empty():
-            page = self.pages.pages.get()
-            if page.asked.limit == COUNT:
-                self.context.drain.count(page.asked, page.count, now)
-            else:
-                self.context.drain.take(page.asked, page.rows, now)
 
     # -- Transactions ---------------------------------------------------------------------------
 
@@ -354,12 +345,3 @@ class PartitionOwner:
                     log.warning("producer_unavailable", error=str(error))
                 warned = True
                 self._ending.wait(0.2)
-
-
-def partitions_dropped(owner: PartitionOwner) -> set[int]:
-    """What the owner gave up by itself since the last call; for the polling thread."""
-    gone: set[int] = set()
-    with suppress(queue.Empty):
-        while True:
-            gone |= owner.dropped.get_nowait()
-    return gone

@@ -18,12 +18,12 @@ from throttler.engine.decisions import Decider, Decisions, Decoded, refusal, row
 from throttler.engine.drain import Drain
 from throttler.engine.output_transaction import OutputTransaction
 from throttler.engine.partition import OwnedPartition
+from throttler.engine.row_writer import WriteBehind
 from throttler.lanes.state import LaneState
 from throttler.limits.limiter import adopt, left_late, recovered, shift
 from throttler.limits.output_rate import OutputLimiter
 from throttler.messages import Notification
 from throttler.overflow.store import OverflowRow
-from throttler.worker.write_behind import WriteBehind
 
 # -- Lanes that nobody needs any more ------------------------------------------------------------------------
 # A fresh lane would decide the same as an idle one, which is therefore forgotten, here and in the changelog.
@@ -203,9 +203,8 @@ class OwnerRound:
         context, before = self.context, len(self.out.drained)
         self.began_us = self.began_us or now
         context.drain.round(now, context.room(now, DRAINED), self.out)
-        if context.output:
-            context.output.spend(len(self.out.drained) - before)
-            context.measure(now)
+        context.spend(len(self.out.drained) - before)
+        context.measure(now)
 
     def to_send(self, now: int) -> bool:
         """Whether there is anything to tell: messages, lanes to forget, or an offset that has moved on."""

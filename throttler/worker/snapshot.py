@@ -1,4 +1,4 @@
-"""What goes into the next mirror: lanes that wait or did within the hour, and counts of customers."""
+"""What goes into the read model next: lanes that wait or did within the hour, and counts of customers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Key = tuple[int, str]
 
 @dataclass
 class PendingChanges:
-    """What the mirror knows of a partition, and what it does not know yet."""
+    """What the read model knows of a partition, and what it does not know yet."""
 
-    complete: bool = True  # the next mirror is the first, and has to name every lane that waits
+    complete: bool = True  # the next snapshot is the first, and has to name every lane that waits
     whole: bool = False  # so has this one: an earlier one failed, and the database may be another one now
     waited: dict[str, int] = field(default_factory=dict)  # customers that had a backlog, and when, in µs
     # With the lane, as it may be forgotten before the next snapshot; None: whatever lane the customer has then.

@@ -21,7 +21,7 @@ from throttler.customers.policy_cache import PolicyCache
 from throttler.engine.drain import PageReader
 from throttler.engine.output_transaction import EXPIRED, INPUT, OUTPUT
 from throttler.engine.repair import Repairs, Rereader
-from throttler.engine.row_writer import GROUP, RowHandler, writers_of
+from throttler.engine.row_writer import GROUP, RowHandler, WriteBehind, writers_of
 from throttler.lanes.restore_thread import RestoreThread
 from throttler.lanes.state import CHANGELOG
 from throttler.limits.output_rate import OutputLimiter
@@ -41,7 +41,6 @@ from throttler.worker.database_sync import DatabaseSync, Sharing
 from throttler.worker.owner import PartitionOwner, SteadyClock
 from throttler.worker.round import RoundContext
 from throttler.worker.snapshot import Snapshot
-from throttler.worker.write_behind import WriteBehind
 
 # The group must have answered one of the last heartbeats, so many seconds later at most: we know then what is ours.
 HEARTBEATS, LATE = 2, 1.5
@@ -125,10 +124,9 @@ class ThrottlerParts:
         store = store_of_settings()
         handler = RowHandler(store)
         rows, letters = writers_of(handler)
-        topic_ids: dict[str, str] = {}
         process = uuid4().hex
         self.owner = PartitionOwner(
-            self.producer, context, WriteBehind(rows, topic_ids, letters), handler, PageReader(store),
+            self.producer, context, WriteBehind(rows, letters), handler, PageReader(store),
             Repairs(context.drain, Rereader(store, process)), Snapshot(context.drain, process), clock,
         )  # fmt: skip
         self.database_sync = DatabaseSync(self.owner, name, transactions, self.sharing)

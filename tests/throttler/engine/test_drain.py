@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.throttler.worker.bench import answer
 from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine import drain
 from throttler.engine.decisions import Decisions
-from throttler.engine.drain import COUNT, HELD_US, RETRY_US, Drain
+from throttler.engine.drain import COUNT, HELD_US, RETRY_US, Drain, Page
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes.state import LaneState
 from throttler.limits.rate import parse_rates
@@ -46,10 +47,7 @@ class Basin:
             found = sorted(
                 at for name, at in self.rows if name == asked.customer_id and asked.drained < at <= asked.upto
             )
-            if asked.limit == COUNT:
-                self.drain.count(asked, len(found), self.now)
-            else:
-                self.drain.take(asked, [self.rows[asked.customer_id, at] for at in found[: asked.limit]], self.now)
+            self.drain.take(answer(asked, [self.rows[asked.customer_id, at] for at in found]), self.now)
 
     def turn(self, seconds=0.0, most=1000):
         self.now += round(seconds * SECOND)
@@ -96,12 +94,12 @@ def test_a_page_is_asked_for_once_and_before_the_last_one_ends(basin, monkeypatc
     basin.waits("a", range(100, 160))
     (whole,) = basin.drain.wanted()
     assert (whole.drained, whole.upto, whole.limit) == (99, 159, COUNT)
-    basin.drain.count(whole, 60, basin.now)
+    basin.drain.take(Page(whole, 60), basin.now)
     basin.drain.round(basin.now, 1000, Decisions())
     (first,) = basin.drain.wanted()
     assert (first.drained, first.upto, first.limit) == (99, 159, 20)
     assert not basin.drain.wanted()
-    basin.drain.take(first, [basin.rows["a", at] for at in range(100, 120)], basin.now)
+    basin.drain.take(answer(first, [basin.rows["a", at] for at in range(100, 120)]), basin.now)
     out = Decisions()
     basin.drain.round(basin.now, 1000, out)
     (second,) = basin.drain.wanted()
@@ -177,7 +175,7 @@ def test_rows_on_their_way_to_the_store_are_not_missed(basin):
 def test_a_store_that_does_not_answer_is_asked_again(basin):
     basin.waits("a", [100])
     (asked,) = basin.drain.wanted()
-    basin.drain.take(asked, None, basin.now)
+    basin.drain.take(Page(asked, None), basin.now)
     assert basin.run(1) == [100]
 
 
@@ -185,7 +183,7 @@ def test_a_partition_that_is_given_up_leaves_nothing_behind(basin):
     basin.waits("a", [100])
     (asked,) = basin.drain.wanted()
     basin.drain.forget(0)
-    basin.drain.take(asked, [basin.rows["a", 100]], basin.now)
+    basin.drain.take(answer(asked, [basin.rows["a", 100]]), basin.now)
     assert (basin.drain.schedule.next_due(), basin.drain.pages) == (None, {})
 
 
@@ -218,7 +216,7 @@ def test_a_page_is_taken_for_the_question_it_answers(basin):
     lane = basin.part.lanes["a"]
     lane.backlog, lane.drained = 10, 119
     basin.drain.watch(basin.part, lane, basin.now)
-    basin.drain.take(old, rows, basin.now)
+    basin.drain.take(answer(old, rows), basin.now)
     basin.answer()
     assert basin.run(2) == list(range(120, 130))
 
@@ -258,7 +256,7 @@ def test_a_store_that_is_away_is_not_asked_all_the_time(basin):
     basin.waits("a", range(5))
     for _ in range(100):
         for asked in basin.drain.wanted():
-            basin.drain.take(asked, None, basin.now)
+            basin.drain.take(Page(asked, None), basin.now)
             basin.asks += 1
         basin.now += RETRY_US
         basin.drain.round(basin.now, 1000, Decisions())

@@ -102,6 +102,6 @@ def test_a_store_that_fails_answers_nothing_and_the_next_question_is_answered(wr
         with monkeypatch.context() as broken:
             broken.setattr(reader.store, "read", lambda _ranges: 1 / 0)
             reader.ask(asked)
-            assert reader.pages.get(timeout=20).rows is None
+            assert reader.pages.get(timeout=20).count is None
         reader.ask(asked)
         assert len(reader.pages.get(timeout=20).rows) == 1

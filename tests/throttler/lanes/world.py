@@ -6,9 +6,10 @@ from collections import Counter
 from random import Random
 from types import SimpleNamespace
 
+from tests.throttler.worker.bench import answer
 from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.decisions import Decider, Decisions, Decoded
-from throttler.engine.drain import Drain
+from throttler.engine.drain import Drain, Page
 from throttler.engine.partition import OwnedPartition, Unstored
 from throttler.lanes import state
 from throttler.limits.limiter import recovered
@@ -103,7 +104,7 @@ class World:
         rows = [row for row in each_offset_once(found) if asked.drained < row.offset <= asked.upto]
         lane = self.part.lanes.get(asked.customer_id)
         assert not lane or not lane.backlog or len(rows) <= lane.backlog, "an aborted attempt's rows are among them"
-        self.drainer.take(asked, rows[: asked.limit] if self.store_up else None, self.now)
+        self.drainer.take(answer(asked, rows) if self.store_up else Page(asked, None), self.now)
         assert not self.drainer.suspended, "rows were missed that nobody lost"
 
     def forget(self) -> list[str]:

@@ -21,7 +21,7 @@ def test_a_lane_that_moved_or_left_is_not_served_at_its_old_time():
     schedule = Scheduler()
     schedule.add("a", 10)
     schedule.add("b", 10)
-    schedule.reschedule("a", 30)
+    schedule.add("a", 30)
     schedule.remove("b")
     assert schedule.due(20, 100, lambda key: 1) == {}
     assert schedule.due(30, 100, lambda key: 1) == {"a": 1}
@@ -65,7 +65,7 @@ def test_a_tick_asks_only_lanes_that_are_due_and_have_a_turn():
 def test_lanes_that_move_often_do_not_pile_up():
     schedule = Scheduler()
     for due in range(10_000):
-        schedule.reschedule(due % 10, due)
+        schedule.add(due % 10, due)
     assert len(schedule._heap) < 100
 
 
@@ -93,6 +93,6 @@ def test_a_lane_that_left_while_it_stood_in_the_round_is_not_served():
     schedule.add("b", 0)
     schedule.due(1, 1, lambda key: 9)
     schedule.remove("b")
-    schedule.reschedule("a", 50)
+    schedule.add("a", 50)
     assert schedule.due(2, 100, lambda key: 9) == {}
     assert schedule.due_weight == 0

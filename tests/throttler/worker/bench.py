@@ -15,13 +15,13 @@ from throttler.engine.decisions import decode
 from throttler.engine.drain import COUNT, Page
 from throttler.engine.partition import OwnedPartition
 from throttler.engine.repair import Repairs
+from throttler.engine.row_writer import WriteBehind
 from throttler.limits.rate import parse_rates
 from throttler.messages import gate
 from throttler.overflow.store import OverflowRow
 from throttler.worker.owner import PartitionOwner, SteadyClock
 from throttler.worker.round import RoundContext
 from throttler.worker.snapshot import Snapshot
-from throttler.worker.write_behind import WriteBehind
 
 TTL = 3_600_000_000
 PARTITIONS = 1
@@ -77,6 +77,12 @@ class Store:
         self.jobs = []
 
 
+def answer(asked, rows):
+    """As the reader of pages says what the store has."""
+    page = [] if asked.limit == COUNT else rows[: asked.limit]
+    return Page(asked, len(page or rows), page)
+
+
 class Pages:
     """Questions, answered by `answer` in their order."""
 
@@ -89,10 +95,7 @@ class Pages:
     def read(self):
         """What the store has now."""
         asked, self.asked = self.asked, []
-        return [
-            Page(one, count=len(self._rows(one))) if one.limit == COUNT else Page(one, self._rows(one)[: one.limit])
-            for one in asked
-        ]
+        return [answer(one, self._rows(one)) for one in asked]
 
     def answer(self, pages=None):
         for page in self.read() if pages is None else pages:
@@ -116,7 +119,7 @@ class Bench:
         self.context = RoundContext(policies, TTL, PARTITIONS, None)
         self.handler = handler = SimpleNamespace(refused=queue.SimpleQueue())
         self.owner = PartitionOwner(
-            self.producer, self.context, WriteBehind(self.store, {}, letters), handler, self.pages,
+            self.producer, self.context, WriteBehind(self.store, letters), handler, self.pages,
             Repairs(self.context.drain, SimpleNamespace(found=queue.SimpleQueue(), ask=self.asked.append)),
             Snapshot(self.context.drain, "p"), self.clock,
         )  # fmt: skip

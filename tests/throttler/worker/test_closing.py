@@ -12,11 +12,10 @@ from config.kafka import RecordBatch, Replayed
 from config.kafka.consumer.writer import Writer
 from throttler.engine.drain import PageReader
 from throttler.engine.repair import Rereader, Suspect
-from throttler.engine.row_writer import NoPositions, RowHandler, ToStore
+from throttler.engine.row_writer import NoPositions, RowHandler, ToStore, WriteBehind
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import LaneRange, OverflowRow
 from throttler.worker.consumer_backend import OwnerBackend
-from throttler.worker.write_behind import WriteBehind
 
 DAY = date(2026, 11, 24)
 LANE = LaneRange(0, "a", "t", 0, 9, DAY, 10)
@@ -57,7 +56,7 @@ def test_a_store_that_hangs_keeps_nobody_for_long(store):
         assert store.asked.acquire(timeout=30)
     done = SimpleNamespace(close=lambda **_patience: None)
     owner = SimpleNamespace(
-        close=done.close, pages=pages, repairs=SimpleNamespace(rereader=rereader), write_behind=WriteBehind(writer, {})
+        close=done.close, pages=pages, repairs=SimpleNamespace(rereader=rereader), write_behind=WriteBehind(writer)
     )
     began = time.monotonic()
     OwnerBackend(owner, done, "in").close()
