@@ -56,8 +56,9 @@ class Decisions:
 
     @property
     def size(self) -> int:
-        """Records to send, the changelog's apart."""
-        return len(self.live) + len(self.expired) + len(self.forwarded) + len(self.drained) + len(self.overdue)
+        """Messages and letters, wherever they go."""
+        stored = len(self.rows) + len(self.letters)
+        return stored + sum(map(len, (self.live, self.expired, self.forwarded, self.drained, self.overdue)))
 
 
 class Output(Protocol):
@@ -122,24 +123,18 @@ class Decider:
             lane.seen = offset
             out.expired.append((decoded, reason))
             part.totals["expired_on_arrival"] += 1
-        elif self._may_leave(lane, terms, now):
+        elif (
+            not terms.held
+            and (not self.output or self.output.has_room(now))
+            and take_one(terms.rates, lane.limiter, now)
+        ):
+            if self.output:
+                self.output.spend(1)
             lane.seen = offset
             out.live.append(decoded)
             part.totals["live"] += 1
         else:
             self._buffer(part, lane, decoded, now, out)
-
-    def _may_leave(self, lane: LaneState, terms: CustomerTerms, now: int) -> bool:
-        """If so it is spent."""
-        if (
-            terms.held
-            or (self.output and not self.output.has_room(now))
-            or not take_one(terms.rates, lane.limiter, now)
-        ):
-            return False
-        if self.output:
-            self.output.spend(1)
-        return True
 
     def _buffer(self, part: OwnedPartition, lane: LaneState, decoded: Decoded, now: int, out: Decisions) -> None:
         day = lane.buffer(decoded.record.offset, day_of(now))

@@ -78,22 +78,16 @@ class OutputTransaction:
     def _send_messages(self, decisions: Decisions) -> None:
         send = self.producer.send
         for decoded in decisions.live:
-            send(
-                self.output,
-                decoded.record.partition,
-                _key(decoded),
-                output(_value(decoded), False),
-                self._headers(decoded),
-            )
+            record = decoded.record
+            send(self.output, record.partition, _key(decoded), output(_value(record), False), _headers(record))
         for part, row in decisions.drained:
             send(self.output, part.number, row.customer_id.encode(), output(row.payload, True), self._headers_of(row))
         for decoded, reason in decisions.expired:
-            value = expired(_value(decoded), reason)
-            send(self.expired, decoded.record.partition, _key(decoded), value, self._headers(decoded))
+            record = decoded.record
+            send(self.expired, record.partition, _key(decoded), expired(_value(record), reason), _headers(record))
         for part, row, reason in decisions.overdue:
-            send(
-                self.expired, part.number, row.customer_id.encode(), expired(row.payload, reason), self._headers_of(row)
-            )
+            value = expired(row.payload, reason)
+            send(self.expired, part.number, row.customer_id.encode(), value, self._headers_of(row))
         for decoded, partition in decisions.forwarded:
             record = decoded.record
             mark = (FORWARDED, f"{record.topic}/{record.partition}/{record.offset}".encode())
@@ -112,10 +106,6 @@ class OutputTransaction:
         for part in parts:
             value = partition_bytes(part.record(began_us))
             send(self.changelog, part.number, PARTITION_KEY, value, [])
-
-    def _headers(self, decoded: Decoded) -> list[Header]:
-        record = decoded.record
-        return output_headers(record.headers or (), record.topic, record.partition, record.offset)
 
     def _headers_of(self, row: OverflowRow) -> list[Header]:
         return output_headers(unpacked(row.headers), self.input, row.partition, row.offset)
@@ -136,5 +126,9 @@ def _key(decoded: Decoded) -> bytes:
     return decoded.message.customer_id.encode()
 
 
-def _value(decoded: Decoded) -> bytes:
-    return bytes(decoded.record.value or b"")
+def _value(record: Record) -> bytes:
+    return bytes(record.value or b"")
+
+
+def _headers(record: Record) -> list[Header]:
+    return output_headers(record.headers or (), record.topic, record.partition, record.offset)

@@ -236,7 +236,9 @@ class PartitionOwner:
     def _turn(self) -> None:
         self._hear()
         now = self.clock.now()
-        self._note_stored()
+        self.write_behind.note_stored(self.parts.values())
+        for part, lane in self._refusals.round(self.parts):
+            self._round.out.touch(part, lane)
         while not self.pages.pages.empty():
             self.context.drain.take(self.pages.pages.get(), now)
         for part, lane in self.repairs.round(now):
@@ -256,7 +258,7 @@ class PartitionOwner:
     def _hear(self) -> None:
         """Wait for news until something is due; then take what there is, up to a transaction's worth."""
         until, patience = time.monotonic() + SECONDS, self._patience()
-        while self._round.size < RECORDS and time.monotonic() <= until:
+        while self._round.out.size < RECORDS and time.monotonic() <= until:
             try:
                 act, arguments = self._news.get(timeout=patience) if patience else self._news.get_nowait()
             except queue.Empty:
@@ -270,11 +272,6 @@ class PartitionOwner:
         if (due := self.context.drain.schedule.next_due()) is None:
             return LONGEST
         return min(LONGEST, max(SHORTEST, (due - self.clock.now()) / 1e6))
-
-    def _note_stored(self) -> None:
-        self.write_behind.note_stored(self.parts.values())
-        for part, lane in self._refusals.round(self.parts):
-            self._round.out.touch(part, lane)
 
     # -- Transactions ---------------------------------------------------------------------------
 

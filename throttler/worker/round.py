@@ -105,17 +105,10 @@ class RoundContext:
         for lane in part.backlogged():
             self.drain.watch(part, lane, now)
 
-    def room(self, now: int, most: int) -> int:
-        """How many of the backlogs may leave now."""
-        return min(most, self.output.allowance(now)) if self.output else most
-
-    def measure(self, now: int) -> None:
+    def measure(self, output: OutputLimiter, now: int) -> None:
         """What our customers could send, for those who divide the rate of all."""
-        if self.output:
-            schedule = self.drain.schedule
-            self.output.meter.measure(
-                now, schedule.waiting(), schedule.due_count, self.drain.achievable_rate, self._weight_of
-            )
+        waiting, count = self.drain.schedule.waiting(), self.drain.schedule.due_count
+        output.meter.measure(now, waiting, count, self.drain.achievable_rate, self._weight_of)
 
     def has_room(self, now: int) -> bool:
         """Whether one more may go live; not before those whom the rate of all has cut short."""
@@ -170,10 +163,6 @@ class OwnerRound:
         self.sent: list[OwnedPartition] = []
         self.gone: list[tuple[OwnedPartition, str]] = []
 
-    @property
-    def size(self) -> int:
-        return self.out.size + len(self.out.rows) + len(self.out.letters)
-
     def decide(self, batch: Sequence[Decoded], write_behind: WriteBehind, now: int) -> None:
         """Take up what belongs to our partitions and was not read before they were placed."""
         context, out = self.context, self.out
@@ -200,11 +189,12 @@ class OwnerRound:
 
     def drain(self, now: int) -> None:
         """Let due messages of the backlogs leave."""
-        context, before = self.context, len(self.out.drained)
+        context, output, before = self.context, self.context.output, len(self.out.drained)
         self.began_us = self.began_us or now
-        context.drain.round(now, context.room(now, DRAINED), self.out)
-        context.spend(len(self.out.drained) - before)
-        context.measure(now)
+        context.drain.round(now, min(DRAINED, output.allowance(now)) if output else DRAINED, self.out)
+        if output:
+            output.spend(len(self.out.drained) - before)
+            context.measure(output, now)
 
     def to_send(self, now: int) -> bool:
         """Whether there is anything to tell: messages, lanes to forget, or an offset that has moved on."""
@@ -223,7 +213,9 @@ class OwnerRound:
         for _part, lane in self.out.changed:
             lane.changed = False
         self._count()
-        self._meter()
+        if output := self.context.output:
+            output.meter.sent(one.message.customer_id for one in self.out.live if one.message)
+            output.meter.sent(row.customer_id for _part, row in self.out.drained)
         late_us = now - self.began_us
         moved = self._moved(now) if late_us > LATE_US else []
         return moved if late_us > LOGGED_US else []
@@ -247,14 +239,8 @@ class OwnerRound:
                 moved.append((part, lane))
         return moved
 
-    def _meter(self) -> None:
-        """For the rate of all: what each customer has sent."""
-        if self.context.output:
-            meter = self.context.output.meter
-            meter.sent(one.message.customer_id for one in self.out.live if one.message)
-            meter.sent(row.customer_id for _part, row in self.out.drained)
-
     def _count(self) -> None:
+        """One line, too, of a transaction that moved messages."""
         out = self.out
         purged = sum(reason == "purged" for _part, _row, reason in out.overdue)
         counts = {
@@ -262,16 +248,11 @@ class OwnerRound:
             "expired": len(out.expired) + len(out.overdue) - purged, "parked": len(out.letters),
             "forwarded": len(out.forwarded),
         }  # fmt: skip
-        self._log(counts)
         metrics.THROTTLER_EXPIRED.inc(counts["expired"])
-        for path, number in counts.items():
-            if number:
-                metrics.THROTTLED.labels(path).inc(number)
-
-    def _log(self, counts: Mapping[str, int]) -> None:
-        """One line of a transaction that moved messages."""
-        if paths := {path: number for path, number in counts.items() if number}:
-            messages = sum(paths.values())
+        paths = {path: number for path, number in counts.items() if number}
+        for path, number in paths.items():
+            metrics.THROTTLED.labels(path).inc(number)
+        if messages := sum(paths.values()):
             ids = RowIds(self._ways(), messages, path=0, notification_id=1, customer_id=2)
             log.info("round_committed", messages=messages, paths=paths, ids=ids)
 
