@@ -159,15 +159,6 @@ def test_gauges_say_backlog_age_life_lag_and_letters(worked):
     assert (metrics.CONSUMER_LAG_RECORDS, "throttler", "notifications-in", "0") not in found  # nobody has measured it
 
 
-def test_a_picture_takes_as_many_queries_for_many_lanes_as_for_few(worked, django_assert_max_num_queries):
-    with django_assert_max_num_queries(40) as few:
-        FLOW.home_row(worked.now)
-    worked.lanes = [worked.lane(f"c{number}", 1, 5, 6) for number in range(50)]
-    worked.mirror()
-    with django_assert_max_num_queries(len(few)):
-        FLOW.home_row(worked.now)
-
-
 def test_the_account_adds_up(worked):
     assert dict(FLOW.summary()) == {
         "notifications read": 10, "notifications sent at once": 2, "notifications buffered": 6,

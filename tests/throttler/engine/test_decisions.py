@@ -8,7 +8,6 @@ import pytest
 from throttler.customers.policy_cache import CustomerTerms
 from throttler.engine.decisions import Decider, Decisions, Decoded
 from throttler.engine.partition import OwnedPartition, Unstored
-from throttler.lanes import state
 from throttler.limits.rate import parse_rates
 from throttler.messages import FORWARDED, day_of
 from throttler.overflow.store import OverflowRow
@@ -114,24 +113,6 @@ def test_what_was_decided_before_is_neither_sent_nor_counted_again(desk):
     assert not desk.part.totals.total()
 
 
-def test_what_waits_is_stored_again_under_its_lanes_day(desk):
-    lane = desk.part.lanes["acme"] = state.lane_of(
-        "acme", state.lane_record_from(state.lane_bytes(waiting_lane(desk), 1, "t"))
-    )
-    desk.take(7)
-    desk.take(8)
-    assert [row.offset for _decoded, row in desk.out.rows] == [8]
-    assert (lane.backlog, lane.waits) == (2, 1)
-
-
-def waiting_lane(desk):
-    other = Desk()
-    other.part.decided = 0
-    for offset in (7, 8, 9):
-        other.take(offset)
-    return other.part.lanes["acme"]
-
-
 def test_the_offset_to_commit_stays_at_the_oldest_that_the_store_does_not_have(desk):
     part = desk.part
     for offset in (10, 11, 12):
@@ -157,14 +138,3 @@ def test_a_letter_with_a_writer_of_its_own_holds_the_offset_to_commit_and_not_th
     assert (part.position, part.stored_upto(), part.waiting) == (11, 12, 1)
     part.stored(0, 1)
     assert (part.position, part.waiting) == (13, 0)
-
-
-def test_the_changelog_gives_back_what_it_was_told(desk):
-    for offset in (10, 11):
-        desk.take(offset)
-    lane = desk.part.lanes["acme"]
-    found = state.lane_of("acme", state.lane_record_from(state.lane_bytes(lane, 7, "t")))
-    names = ("customer", "first", "drained", "seen", "backlog", "day")
-    assert [getattr(found, name) for name in names] == [getattr(lane, name) for name in names]
-    assert (found.limiter.tat, found.waits) == (lane.limiter.tat, 0)
-    assert state.partition_from(state.partition_bytes(desk.part.record())) == desk.part.record()

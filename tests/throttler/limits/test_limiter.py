@@ -150,14 +150,6 @@ def test_a_recovered_state_may_be_forgotten(rates, before, after, pause):
         assert run(rates, state, forward, now)[0] == run(rates, LimiterState(), forward, now)[0]
 
 
-@pytest.mark.parametrize("step", [-HOUR, -1])
-def test_a_clock_that_steps_back_grants_nothing_and_stops_nobody(step):
-    rates, state = parse_rates("10/s", 100), LimiterState()
-    limiter.spend(rates, state, NOW, limiter.allowance(rates, state, NOW, 1000))
-    assert limiter.allowance(rates, state, NOW + step, 1000) == 0
-    assert limiter.allowance(rates, state, NOW + step + SECOND, 1000) in (9, 10)
-
-
 def test_a_clock_that_was_years_ahead_does_not_close_a_quota_for_years():
     rates, state = parse_rates("10/s;20/min"), LimiterState()
     limiter.spend(rates, state, NOW + 1000 * HOUR, 5)
@@ -184,20 +176,6 @@ def test_a_quota_stays_with_its_window_when_others_come_and_go():
     limiter.spend(parse_rates("10/s;20/hour;30/day"), state, NOW, 7)
     limiter.adopt(parse_rates("10/s;15/min;25/day"), state, NOW)
     assert [(period, used) for period, _, used in state.quota] == [(MINUTE, 0), (24 * HOUR, 7)]
-
-
-def test_a_restart_gives_no_fresh_burst():
-    rates, state = parse_rates("10/s", 100), LimiterState()
-    limiter.spend(rates, state, NOW, 100)
-    again = limiter.from_plain(*limiter.to_plain(state))
-    limiter.adopt(rates, again, NOW + 3 * SECOND)
-    assert limiter.allowance(rates, again, NOW + 3 * SECOND, 1000) == 30
-
-
-def test_a_used_up_quota_is_due_when_its_window_ends():
-    rates, state = parse_rates("10/s;20/min", 20), LimiterState()
-    limiter.spend(rates, state, NOW, 20)
-    assert limiter.next_due(rates, state, NOW + 30 * SECOND) == NOW + MINUTE
 
 
 @pytest.mark.parametrize("text", ["3/s", "7/min", "700001/s"])

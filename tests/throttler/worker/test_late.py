@@ -40,14 +40,6 @@ def tats(context):
     return {name: lane.limiter.tat - NOW for name, lane in context.parts[0].lanes.items()}
 
 
-def test_what_left_late_counts_from_then_on(context):
-    turn = OwnerRound(context)
-    turn.decide(batch("few", "many", "many", "many"), STORE, NOW)
-    told = turn.committed(NOW + LATE)
-    assert tats(context) == {"few": 100_000 + LATE, "many": 300_000 + LATE}
-    assert [lane.customer for _part, lane in told] == ["few", "many"]
-
-
 def test_a_lane_of_which_nothing_left_keeps_its_time(context):
     first, second = OwnerRound(context), OwnerRound(context)
     first.decide(batch("one", "one", "one"), STORE, NOW)
@@ -56,12 +48,6 @@ def test_a_lane_of_which_nothing_left_keeps_its_time(context):
     second.decide(batch("two", at=3), STORE, NOW)
     assert [lane.customer for _part, lane in second.committed(NOW + LATE)] == ["two"]
     assert tats(context) == {"one": 300_000 + LATE, "two": 100_000 + LATE}
-
-
-def test_in_time_nothing_changes(context):
-    turn = OwnerRound(context)
-    turn.decide(batch("one", "one", "one"), STORE, NOW)
-    assert (turn.committed(NOW), tats(context)) == ([], {"one": 300_000})
 
 
 @pytest.mark.parametrize("verdict", [Committed(), RefusedByGroup("moved on"), Unknown("no answer")])

@@ -38,17 +38,6 @@ def test_a_transaction_is_work_until_it_has_ended(bench, monkeypatch):
     assert (seen, backend.working) == ({True}, False)
 
 
-def test_rows_are_not_read_before_they_are_stored(bench):
-    bench.adopt()
-    bench.arrive(range(30))
-    bench.turn()
-    bench.pages.answer()  # the store is slow
-    bench.turn(0.1)
-    assert not bench.context.drain.suspended
-    bench.run(5)
-    assert bench.producer.numbers() == list(range(30))
-
-
 def test_a_right_that_is_missing_ends_the_process_and_a_broker_that_is_away_does_not(bench, caplog):
     away, refused = client.KafkaTimeoutError("away"), client.AuthorizationError("no right to the transactional id")
     answers = iter([away, refused])
@@ -89,6 +78,14 @@ def test_what_was_decided_of_a_partition_that_is_given_up_is_not_sent(bench):
     assert bench.settled["done"] == 2
 
 
+def test_what_was_read_before_the_partition_was_placed_is_not_taken_up(bench):
+    """A batch that the polling thread had in hand when a reset, or another owner, moved the offset on."""
+    bench.adopt(position=8, decided=8)
+    bench.arrive(range(5, 10))
+    bench.turn()
+    assert bench.producer.numbers() == [8, 9]
+
+
 def test_rows_of_a_partition_that_is_given_up_at_once_are_forgotten(bench):
     bench.adopt()
     bench.turn()
@@ -97,29 +94,6 @@ def test_rows_of_a_partition_that_is_given_up_at_once_are_forgotten(bench):
     bench.turn()
     assert not bench.store.jobs
     assert bench.producer.numbers() == []
-
-
-def test_a_page_that_was_asked_for_in_an_earlier_life_is_not_taken(bench):
-    bench.adopt()
-    bench.arrive(range(40))
-    bench.turn()
-    bench.store.store()
-    for _ in range(5):
-        bench.turn(0.05)
-    old = bench.pages.read()
-    assert old
-    part = bench.context.parts[0]
-    lane = part.lanes["a"]
-    bench.owner.post(bench.owner.give_up, {0})
-    bench.turn()
-    # Somebody else has sent all but ten of them meanwhile.
-    sent = len(bench.producer.numbers())
-    lane.backlog, lane.drained = 10, 29
-    bench.adopt(position=40, decided=40, lanes={"a": lane})
-    bench.turn()
-    bench.pages.answer(old)
-    bench.run(5)
-    assert bench.producer.numbers()[sent:] == list(range(30, 40))
 
 
 @pytest.mark.parametrize("fate", [RefusedByGroup("moved on"), Unknown("no answer")])

@@ -17,7 +17,6 @@ from tests.throttler.worker.conftest import ids_in, ids_of, notification
 from throttler.engine.output_transaction import OUTPUT
 from throttler.engine.row_writer import GROUP
 from throttler.worker.consumer_backend import OwnerFollower
-from throttler.worker.owner import partitions_dropped
 from throttler.worker.round import OwnerRound
 from throttler.worker.start import ThrottlerParts
 
@@ -87,7 +86,7 @@ def test_a_member_that_gets_another_id_is_not_taken_for_another_process(settings
     parts = SimpleNamespace(database_sync=SimpleNamespace(ready=threading.Event()), owner=bench.owner)
     parts.database_sync.ready.set()
     assert not ThrottlerParts.ready(parts), "nothing is restored until the group has told who has the name"
-    assert (bench.owner.failure, bench.producer.rebuilt, partitions_dropped(bench.owner)) == (None, 0, {0})
+    assert (bench.owner.failure, bench.producer.rebuilt, bench.owner.dropped.get_nowait()) == (None, 0, {0})
     follower.assigned(set(), ConsumerGroupMetadata("g", 2, "new", "a"))
     assert ThrottlerParts.ready(parts)
     bench.adopt()
