@@ -1,7 +1,7 @@
 """One situation, three outlets: home, the customer's page and the API never contradict each other."""
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -23,7 +23,8 @@ from throttler import home
 from throttler.api import expected
 from throttler.customers.situation import situation_of, situations_of
 from throttler.flow import Throttler
-from throttler.models import Customer, LaneOwner
+from throttler.messages import microseconds
+from throttler.models import Customer, Lane, LaneOwner
 
 __all__ = ["_long_runway", "_plain_http", "boss", "waiting"]
 pytestmark = pytest.mark.django_db
@@ -108,6 +109,21 @@ def test_many_at_once_have_the_forecast_of_their_page(hours):
     for row, found in zip(rows, situations_of(rows, now), strict=True):
         alone = situation_of(row, now)
         assert (found.forecast, found.owned, found.rates) == (alone.forecast, alone.owned, alone.rates)
+
+
+def test_the_quota_of_the_api_is_that_of_the_lanes_and_nonsense_in_a_row_is_the_default():
+    noon = datetime(2026, 11, 24, 12, tzinfo=UTC)
+    told = {"topic_id": "t", "first": 1, "drained": 0, "seen": 9, "updated_at": noon}
+    limiter = {
+        "tat": [microseconds(noon)],
+        "quota": [[86_400_000_000, microseconds(noon - timedelta(hours=12)), 10_000]],
+    }
+    Lane.objects.create(customer_id="C-7", partition=0, backlog=4, limiter=limiter, **told)
+    Customer.objects.create(customer_id="C-7", rates="10/s;10000/day", created_at=noon, updated_at=noon)
+    LaneOwner.objects.create(name="a", updated_at=noon - timedelta(seconds=1))
+    assert list(expected("C-7", 1, noon).values()) == [4, 12 * 3600, 1]
+    Customer.objects.update(rates="nonsense")
+    assert list(expected("C-7", 1, noon).values()) == [4, 1, 0]  # the default rate, as the owners take it
 
 
 def test_home_asks_as_often_for_fifty_who_lose_messages_as_for_one(waiting, django_assert_max_num_queries):

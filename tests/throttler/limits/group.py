@@ -18,6 +18,16 @@ SESSION, HEARTBEAT = 10 * SECOND, 2 * SECOND
 SURE = 5_500_000
 
 
+class Part:
+    """A part of the rate of all that a test sets."""
+
+    def __init__(self, share=0):
+        self.share = share
+
+    def at(self, _now):
+        return self.share
+
+
 class Away(Exception):
     """The database does not answer, or its answer is lost."""
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.throttler.limits.group import Part
 from throttler.limits.output_rate import OutputLimiter
 from throttler.limits.rate import RateWindow
 from throttler.limits.scheduler import Scheduler
@@ -10,13 +11,6 @@ from throttler.limits.shares import PARTS, fair_share
 SECOND, TURN = 1_000_000, 25_000
 LIMIT, FAST, SLOW = 1000, 100, 1  # messages a second
 CUSTOMERS = 300
-
-
-class Part:
-    share = 0
-
-    def at(self, _now):
-        return self.share
 
 
 class Owner:

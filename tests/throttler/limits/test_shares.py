@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.throttler.limits.group import Part
 from throttler.limits.output_rate import SAVED_US, OutputLimiter
 from throttler.limits.rate import RateWindow
 from throttler.limits.shares import FRESH_US, HOLDS_US, PARTS, SURE_US, Assigned, OutputShare
@@ -11,16 +12,6 @@ from throttler.limits.shares import FRESH_US, HOLDS_US, PARTS, SURE_US, Assigned
 SECOND = 1_000_000
 SURE = 5 * SECOND
 HELD = SURE + FRESH_US + HOLDS_US + SECOND
-
-
-class Part:
-    """A part that a test sets."""
-
-    def __init__(self, share=0):
-        self.share = share
-
-    def at(self, _now):
-        return self.share
 
 
 @pytest.fixture
