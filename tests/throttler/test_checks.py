@@ -11,8 +11,9 @@ DAY = 86_400
 
 
 @pytest.fixture
-def cassandra(settings):
-    """Settings that are right."""
+def cassandra(settings, monkeypatch):
+    """Settings that are right, and a driver."""
+    monkeypatch.setattr("throttler.checks.find_spec", lambda name: name)
 
     def chosen(url="cassandra://a/spill", ttl=6 * 3600, days=3):
         settings.THROTTLER_STORE = "cassandra"
@@ -28,8 +29,7 @@ def found(databases=None):
     return [message.id for message in told if message.id and "spillway.E05" in message.id]
 
 
-def test_settings_that_are_right_pass(cassandra, monkeypatch):
-    monkeypatch.setattr("throttler.checks.find_spec", lambda name: name)
+def test_settings_that_are_right_pass(cassandra):
     assert found() == []
 
 
@@ -51,22 +51,19 @@ def test_a_missing_driver_is_named(cassandra, monkeypatch):
         ({"url": "cassandra://a/spill?cafile=/no/such/file"}, "E053"),
     ],
 )
-def test_a_store_that_would_lose_messages_is_refused(cassandra, monkeypatch, how, which):
-    monkeypatch.setattr("throttler.checks.find_spec", lambda name: name)
+def test_a_store_that_would_lose_messages_is_refused(cassandra, how, which):
     cassandra(**how)
     assert found() == [f"spillway.{which}"]
 
 
-def test_a_row_that_outlives_its_message_by_more_than_a_day_is_long_enough(cassandra, monkeypatch):
-    monkeypatch.setattr("throttler.checks.find_spec", lambda name: name)
+def test_a_row_that_outlives_its_message_by_more_than_a_day_is_long_enough(cassandra):
     cassandra(ttl=2 * DAY - 1)
     assert found() == []
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("ttl", "which"), [(2 * DAY, []), (2 * DAY + 1, ["spillway.E054"]), (None, [])])
-def test_a_lifetime_that_was_set_while_rows_lived_longer_is_named(cassandra, monkeypatch, ttl, which):
-    monkeypatch.setattr("throttler.checks.find_spec", lambda name: name)
+def test_a_lifetime_that_was_set_while_rows_lived_longer_is_named(cassandra, ttl, which):
     now = timezone.now()
     Customer.objects.create(customer_id="C-7", rates="1/s", ttl_seconds=ttl, created_at=now, updated_at=now)
     assert found(["default"]) == which

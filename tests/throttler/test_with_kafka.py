@@ -1,7 +1,8 @@
-"""The throttler's mirror beside a broker, and a dead letter on its way back to the input."""
+"""Beside a broker: the read model, a bunch on its way, and a dead letter on its way back to the input."""
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from typing import Any
 
@@ -20,7 +21,7 @@ from outbox.models import DeadLetter, OutboxMessage, Watermark
 from tests.config.conftest import broker as broker
 from tests.config.conftest import make_topic as make_topic
 from tests.throttler.worked import Worked
-from throttler.engine.output_transaction import INPUT
+from throttler import api
 from throttler.engine.row_writer import GROUP
 from throttler.flow import Throttler
 
@@ -63,6 +64,25 @@ def test_a_mirrored_position_is_compared_with_the_committed_one(topic):
     assert problems() == ["the topic was created again"]
 
 
+def test_every_notification_of_a_bunch_arrives_under_its_customer(topic):
+    api.producer.cache_clear()
+    body = {"recipients": ["ada", "bob", "eve"], "message": {"text": "hello"}, "ttl_seconds": None}
+    ids = api.ids_of(1, "key", 3)
+    try:
+        api.send_bunch(api.split_bunch("acme", ids, body, database_now()), math.inf)
+    finally:
+        api.producer().close()
+        api.producer.cache_clear()
+    records = records_in(topic)
+    assert [(one.partition, one.key) for one in records] == [(right_partition("acme"), b"acme")] * 3
+    assert [msgspec.json.decode(one.value)["notification_id"] for one in records] == ids
+
+
+def records_in(topic: str) -> list[Any]:
+    with Reader(topic) as reader:
+        return [one for records in reader.batches() for one in records]
+
+
 def test_a_requeued_letter_is_in_the_partition_of_its_customer(topic):
     worked = Worked()
     body = {
@@ -84,8 +104,7 @@ def test_a_requeued_letter_is_in_the_partition_of_its_customer(topic):
     finally:
         handler.producer.close()
     assert outcome.kind == "sent"
-    with Reader(topic) as reader:
-        (record,) = [one for records in reader.batches() for one in records]
+    (record,) = records_in(topic)
     assert (record.value, record.key) == (value, b"acme")
     assert record.partition == right_partition("acme")
     assert dict(record.headers)["replay_of"] == f"{topic}/0/2".encode()

@@ -173,6 +173,8 @@ def test_a_burst_belongs_to_a_rate():
     with pytest.raises(CommandError, match="belongs to set-rate") as refused:
         customers("hold", "C-7", burst=3, reason=WHY)
     assert refused.value.returncode == 2
+    with pytest.raises(CommandError, match="whole number"):
+        customers("set-rate", "C-7", "30/s", burst="many", reason=WHY)
     assert not Customer.objects.exists()
 
 
@@ -250,11 +252,13 @@ def test_a_new_rate_says_what_becomes_of_the_burst():
     )
     assert "rate 5/s, burst 40 messages, its own;" in customers("set-rate", "C-7", "5/s", burst="40", reason=WHY)
     assert "rate 8/s, burst 40 messages, its own;" in customers("set-rate", "C-7", "8/s", reason=WHY)
+    assert (row().rates, row().burst) == ("8/s", 40)
     assert "it would be: rate 10/day, burst 40 messages, its own;" in customers(
         "set-rate", "C-7", "10/day", dry_run=True
     )
     told = customers("set-rate", "C-7", "10/day", burst="default", reason=WHY)
     assert "rate 10/day, burst 1 message, what the rate allows in a second;" in told
+    assert row().burst is None
     assert "burst" not in customers("hold", "C-7", reason=WHY)
 
 
@@ -296,16 +300,6 @@ def test_a_row_that_nobody_can_read_stops_nobody():
     customers("set-rate", "C-7", "5/s", reason=WHY)
     Customer.objects.update(rates="nonsense")
     assert changed_terms(None)[0]["C-7"].rates.windows[0].limit == 10
-
-
-def test_a_rate_without_a_burst_keeps_the_customers():
-    customers("set-rate", "C-7", "20/s", burst="40", reason=WHY)
-    customers("set-rate", "C-7", "30/s", reason=WHY)
-    assert (row().rates, row().burst) == ("30/s", 40)
-    customers("set-rate", "C-7", "30/s", burst="default", reason=WHY)
-    assert row().burst is None
-    with pytest.raises(CommandError, match="whole number"):
-        customers("set-rate", "C-7", "30/s", burst="many", reason=WHY)
 
 
 def test_what_was_changed_is_said_as_people_say_it():

@@ -172,13 +172,6 @@ def test_rows_on_their_way_to_the_store_are_not_missed(basin):
     assert basin.run(1) == [105, 106, 107, 108, 109]
 
 
-def test_a_store_that_does_not_answer_is_asked_again(basin):
-    basin.waits("a", [100])
-    (asked,) = basin.drain.wanted()
-    basin.drain.take(Page(asked, None), basin.now)
-    assert basin.run(1) == [100]
-
-
 def test_a_partition_that_is_given_up_leaves_nothing_behind(basin):
     basin.waits("a", [100])
     (asked,) = basin.drain.wanted()

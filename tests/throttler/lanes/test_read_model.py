@@ -99,16 +99,11 @@ def test_an_owner_of_the_past_changes_nothing():
     late = partition(lane(backlog=9), lane("c2"), epoch=2, position=99, totals={"live": 99}, complete=True)
     late = replace(late, counts=[CountsSnapshot("c1", live=5)], reach=LogEnd(99, None))
     assert not write(late, NOW + SECOND)
+    assert not write(replace(late, complete=False), NOW + timedelta(hours=1)), "however long the new one was silent"
     assert backlogs() == {"c1": 3}
     assert counters.totals("throttler") == {"live": 4, "buffered": 3}
     assert (Watermark.objects.get().next_offset, LanePartition.objects.get().epoch) == (10, 3)
     assert not CustomerPeriod.objects.exists()
-
-
-def test_an_owner_of_the_past_changes_nothing_however_long_the_new_one_was_silent():
-    write(partition(lane(), epoch=3))
-    assert not write(partition(lane(backlog=9), epoch=2), NOW + timedelta(hours=1))
-    assert backlogs() == {"c1": 3}
 
 
 def test_a_process_whose_name_was_taken_changes_nothing():

@@ -32,11 +32,29 @@ def judge():
     keep_what_waits("default", OVERFLOW, PARTITION)
 
 
-def test_a_day_from_which_a_lane_waits_is_kept():
-    owner()
-    waits(OLD)
-    with pytest.raises(Keep, match="c1 has had messages waiting"):
+def partition(at):
+    LanePartition.objects.create(number=4, updated_at=at, epoch=1, position=0, decided=0, read=0)
+
+
+@pytest.mark.parametrize(
+    ("reported", "why"),
+    [
+        (lambda: (owner(), waits(OLD)), "c1 has had messages waiting"),
+        (lambda: (owner(), waits(TODAY, at=BEFORE)), "c1 was last reported"),
+        (lambda: (owner(), partition(BEFORE)), "partition 4 was last reported"),  # its owner cannot write the rest
+        (lambda: owner(at=BEFORE), "owner one last reported"),
+    ],
+    ids=["waits since then", "lane before it ended", "partition before it ended", "owner before it ended"],
+)
+def test_a_day_that_somebody_may_still_read_is_kept(reported, why):
+    reported()
+    with pytest.raises(Keep, match=why):
         judge()
+
+
+def test_a_partition_that_was_reported_since_lets_it_go():
+    owner(), partition(NOW)
+    judge()
 
 
 def test_a_lane_that_waits_since_a_later_day_or_no_more_lets_it_go():
@@ -46,30 +64,6 @@ def test_a_lane_that_waits_since_a_later_day_or_no_more_lets_it_go():
     judge()
     Lane.objects.update(day=OLD, backlog=0)
     judge()
-
-
-def test_a_lane_whose_mirror_is_older_than_the_day_keeps_it():
-    owner()
-    waits(TODAY, at=BEFORE)
-    with pytest.raises(Keep, match="c1 was last reported"):
-        judge()
-
-
-def test_a_partition_whose_mirror_is_older_than_the_day_keeps_it():
-    """Its owner reports, but cannot write the mirror."""
-    owner()
-    told = {"epoch": 1, "position": 0, "decided": 0, "read": 0}
-    LanePartition.objects.create(number=4, updated_at=BEFORE, **told)
-    with pytest.raises(Keep, match="partition 4 was last reported"):
-        judge()
-    LanePartition.objects.update(updated_at=NOW)
-    judge()
-
-
-def test_an_owner_that_has_not_reported_since_keeps_it():
-    owner(at=BEFORE)
-    with pytest.raises(Keep, match="owner one last reported"):
-        judge()
 
 
 def test_an_owner_whose_partitions_others_report_does_not():

@@ -1,7 +1,7 @@
 """The database's clock goes back over midnight, or was ahead: no row of a lane has a day below one before it."""
 
 from contextlib import closing
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 import msgspec
 import pytest
@@ -100,16 +100,6 @@ def remove_before(broker, place, offset):
         return
     with closing(client.new_admin()) as admin:
         admin.delete_records({client.TopicPartition(*place): offset})
-
-
-def test_days_of_a_lane_never_fall():
-    found, new_year = LaneState("a"), date(2027, 1, 1)
-    days = [found.buffer(offset, day) for offset, day in enumerate((date(2026, 12, 31), new_year, date(2026, 12, 30)))]
-    assert days == [date(2026, 12, 31), new_year, new_year]
-    found.leave(0)
-    found.reach(new_year)
-    again = lane_of("a", lane_record_from(lane_bytes(found, 1, "t")))
-    assert again.buffer(3, date(2026, 12, 31)) == new_year
 
 
 def test_a_row_that_the_store_has_moved_to_a_later_day_takes_those_behind_it_along():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 from kafka.structs import ConsumerGroupMetadata
 
-from config.kafka import client, topic_name
+from config.kafka import topic_name
 from config.kafka.transactional_producer import FencedInstance, RefusedByGroup, holder_of_name, remove_static_member
 from tests.crash.wire import wait_for
 from tests.throttler.worker.bench import Bench
@@ -41,35 +40,6 @@ def test_a_transaction_names_the_generation_in_which_it_was_decided(settings, mo
     monkeypatch.setattr(bench.owner.write_behind, "push", lambda: next(rejoin, bool)())
     bench.turn()
     assert [metadata.generation_id for metadata in named] == [1]
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("broker", ["kafka"], indirect=True)
-def test_what_was_decided_before_the_group_threw_us_out_is_refused(send, run, broker, settings, monkeypatch):
-    """Members of a new generation may have read all of it already."""
-    settings.KAFKA_SESSION_TIMEOUT_MS = 6000  # and a heartbeat each 1.2 s
-    again, verdicts = threading.Event(), []
-    transact, assigned = OwnerRound.send, OwnerFollower.assigned
-
-    def thrown_out(self, sending, metadata):
-        if self.out.live and not verdicts:
-            again.clear()
-            throw_everybody_out()
-            assert again.wait(30), "the member never joined again"
-        verdicts.append(transact(self, sending, metadata))
-        return verdicts[-1]
-
-    def noted(self, partitions, metadata):
-        assigned(self, partitions, metadata)
-        again.set()
-
-    monkeypatch.setattr(OwnerRound, "send", thrown_out)
-    monkeypatch.setattr(OwnerFollower, "assigned", noted)
-    values = [notification("one") for _ in range(5)]
-    send(*values)
-    run(until_idle=1)
-    assert [type(verdict) for verdict in verdicts].index(RefusedByGroup) == 0
-    assert ids_in(OUTPUT) == {"one": ids_of(values)}
 
 
 def test_a_member_that_gets_another_id_is_not_taken_for_another_process(settings):
@@ -140,10 +110,3 @@ def test_a_named_member_that_was_thrown_out_goes_on_under_its_name(send, run, br
     run("a", until_idle=1)
     assert isinstance(verdicts[0], FencedInstance)
     assert ids_in(OUTPUT) == {"one": ids_of(values)}
-
-
-def throw_everybody_out():
-    group = topic_name(GROUP)
-    with closing(client.new_admin()) as admin:
-        members = admin.describe_groups([group])[group]["members"]
-        admin.remove_group_members(group, [client.MemberToRemove(member_id=one["member_id"]) for one in members])
