@@ -93,7 +93,7 @@ def test_a_shorter_life_is_found_behind_any_number_that_wait_longer(worked, monk
     now = worked.now
     Customer.objects.create(customer_id="new", rates="1/s", ttl_seconds=40, created_at=now, updated_at=now)
     worked.lanes.append(replace(worked.lane("new", 1, 5, 6), oldest_us=microseconds(now) - 36_000_000))
-    worked.mirror()
+    worked.report()
     end = home.nearest_ends(now)[0]
     assert (end.customer_id, end.used(now)) == ("new", pytest.approx(0.9))
 

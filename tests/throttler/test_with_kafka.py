@@ -42,25 +42,25 @@ def problems() -> list[str]:
     return [row["why"] for check in Throttler().verify_kafka() for row in check.rows]
 
 
-def mirrored(topic: str, offset: int, topic_id: str = "") -> None:
+def reported(topic: str, offset: int, topic_id: str = "") -> None:
     Watermark.objects.all().delete()
     with Reader(topic) as reader:
         place = {"group": topic_name(GROUP), "topic": topic, "partition": 0, "next_offset": offset}
         Watermark.objects.create(**place, topic_id=topic_id or reader.topic_id, updated_at=database_now())
 
 
-def test_a_mirrored_position_is_compared_with_the_committed_one(topic):
+def test_a_reported_position_is_compared_with_the_committed_one(topic):
     assert not problems()
     with closing(client.new_producer()) as producer:
         for _ in range(3):
             producer.send(topic, value=b"{}", partition=0)
-    mirrored(topic, 2)
+    reported(topic, 2)
     assert problems() == ["mirrored, but not committed: the group or the log was changed by hand"]
     commit(topic, 0, 2)
     assert not problems()
-    commit(topic, 0, 3)  # the mirror follows a second later
+    commit(topic, 0, 3)  # the read model follows a second later
     assert not problems()
-    mirrored(topic, 2, "another")
+    reported(topic, 2, "another")
     assert problems() == ["the topic was created again"]
 
 

@@ -1,4 +1,4 @@
-"""A partition that has worked for a while, as an owner would have left it: rows, letters and a mirror that agree."""
+"""A partition that has worked for a while, as an owner would have left it: rows, letters and a read model that agree."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Worked:
         DjangoStore().store([self.row("acme", offset) for offset in (3, 4, 7, 9)])
         DjangoStore().store([self.row("beta", offset) for offset in (5, 6)])
         self.bury(8)
-        self.mirror()
+        self.report()
 
     def lane(self, customer: str, backlog: int, drained: int, seen: int) -> LaneSnapshot:
         told = {"tat": [0], "quota": []}
@@ -49,6 +49,6 @@ class Worked:
         bury([letter], topic_name(GROUP), self.now)
         return letter
 
-    def mirror(self, **more: object) -> bool:
+    def report(self, **more: object) -> bool:
         told = replace(self.told, totals=dict(self.totals), lanes=self.lanes, **more)
         return write_read_model(told, topic_name(GROUP), topic_name(INPUT), self.now)

@@ -152,18 +152,12 @@ def test_who_was_taken_over_writes_no_answer(sender, topic):
     assert IdempotencyKey.objects.get(key="k").status_code is None
 
 
-def test_the_forecast_comes_from_the_mirror(sender):
+def test_the_forecast_comes_from_the_read_model(sender):
     now = database_now()
     Customer.objects.create(customer_id="acme", rates="2/s", ttl_seconds=10, created_at=now, updated_at=now)
     Lane.objects.create(customer_id="acme", partition=1, backlog=19, first=0, drained=0, seen=9, updated_at=now)
     LaneOwner.objects.create(name="a", updated_at=now)
     expected = {"backlog": 19, "eta_seconds": 11, "would_expire": 1}
-    assert sender.post(PATH, BODY).json().items() >= expected.items()
-    Customer.objects.update(held=True)
-    expected = {"backlog": 19, "eta_seconds": None, "would_expire": 2}
-    assert sender.post(PATH, BODY).json().items() >= expected.items()
-    LaneOwner.objects.update(updated_at=now - timedelta(seconds=11))
-    expected = {"backlog": None, "eta_seconds": None, "would_expire": None}
     assert sender.post(PATH, BODY).json().items() >= expected.items()
 
 

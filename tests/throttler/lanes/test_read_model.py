@@ -1,4 +1,4 @@
-"""The mirror of a partition: whole or not at all, never by an owner of the past, never beyond what was said."""
+"""The read model of a partition: whole or not at all, never by an owner of the past, never beyond what was said."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,7 +13,7 @@ from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from tests.conftest import TOPIC_ID
 from tests.outbox.race import race
-from throttler.lanes import read_model as mirroring
+from throttler.lanes import read_model
 from throttler.lanes.read_model import (
     CountsSnapshot,
     LaneSnapshot,
@@ -50,7 +50,7 @@ def backlogs():
     return dict(Lane.objects.values_list("customer_id", "backlog"))
 
 
-def test_a_mirror_says_lanes_totals_and_position():
+def test_a_report_says_lanes_totals_and_position():
     assert write(partition(lane(), reach=LogEnd(15, NOW)))
     row = Lane.objects.get()
     assert (row.customer_id, row.partition, row.topic_id, row.day) == ("c1", 0, TOPIC_ID, DAY)
@@ -63,7 +63,7 @@ def test_a_mirror_says_lanes_totals_and_position():
     assert (held.number, held.epoch, held.position, held.decided, held.updated_at) == (0, 2, 10, 12, NOW)
 
 
-def test_a_lane_of_the_owner_is_mirrored_as_it_is():
+def test_a_lane_of_the_owner_is_reported_as_it_is():
     state = LaneState("c9")
     state.buffer(7, DAY)
     state.reach(DAY + DAY_LONG)
@@ -86,7 +86,7 @@ def test_a_lane_that_is_empty_has_no_oldest_message():
     assert Lane.objects.get().oldest_at is None
 
 
-def test_the_next_mirror_changes_the_lanes_it_names_and_no_other():
+def test_the_next_report_changes_the_lanes_it_names_and_no_other():
     write(partition(lane("c1"), lane("c2")))
     assert write(partition(lane("c1", backlog=0, drained=7, day=None, oldest_us=None)), NOW + SECOND)
     assert backlogs() == {"c1": 0, "c2": 3}
@@ -115,7 +115,7 @@ def test_a_process_whose_name_was_taken_changes_nothing():
 
 
 def test_a_process_that_was_frozen_while_it_restored_changes_nothing():
-    """It has never mirrored its lanes before, and has the epoch of whoever has its name now."""
+    """It has never reported its lanes before, and has the epoch of whoever has its name now."""
     for process in ("before", "after"):
         take_name("a", True, NOW, process)
     write(partition(lane(backlog=1), process="after", complete=True))
@@ -148,7 +148,7 @@ def test_a_group_that_was_forgotten_begins_anew_although_the_clock_went_back():
 
 
 def test_after_a_restore_waits_what_the_lanes_given_say():
-    """The owner before drained c1 and was killed before it could mirror that."""
+    """The owner before drained c1 and was killed before it could report that."""
     write(partition(lane("c1"), lane("c2"), epoch=2))
     write(partition(lane("c3"), number=1, epoch=2))
     assert write(partition(lane("c2", backlog=2), epoch=3, complete=True), NOW + SECOND)
@@ -187,7 +187,7 @@ def test_totals_never_go_back_and_a_position_does_with_a_reset():
     assert Watermark.objects.get().next_offset == LanePartition.objects.get().position == 8
 
 
-def test_a_position_keeps_what_the_next_mirror_does_not_say_and_loses_its_alarm():
+def test_a_position_keeps_what_the_next_report_does_not_say_and_loses_its_alarm():
     write(partition(position=10, reach=LogEnd(15, NOW)))
     Watermark.objects.update(alarm="stopped")
     write(partition(position=11), NOW + SECOND)
@@ -225,7 +225,7 @@ def test_five_minutes_add_up_and_end_with_the_last_backlog():
     assert list(rows) == [(5, 11, 22, 33, 44, 0), (10, 7, 0, 0, 0, 0)]
 
 
-def test_a_mirror_costs_the_same_for_ten_live_messages_as_for_a_million(django_assert_num_queries):
+def test_a_report_costs_the_same_for_ten_live_messages_as_for_a_million(django_assert_num_queries):
     write(partition(totals={"live": 1, "read": 1}))
     for live in (11, 1_000_011):
         with django_assert_num_queries(7):  # the transaction, partition, position, and the totals in three
@@ -236,7 +236,7 @@ def test_many_lanes_take_a_statement_for_a_thousand(django_assert_max_num_querie
     lanes = [lane(f"c{number:04d}") for number in range(2500)]
     with django_assert_max_num_queries(14):
         assert write(partition(*lanes))
-    monkeypatch.setattr(mirroring, "CHUNK", 1)
+    monkeypatch.setattr(read_model, "CHUNK", 1)
     with django_assert_max_num_queries(14):
         assert write(partition(lane("c0001", backlog=1)))
     assert (Lane.objects.count(), backlogs()["c0001"]) == (2500, 1)

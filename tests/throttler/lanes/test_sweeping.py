@@ -1,4 +1,4 @@
-"""What is swept of the mirror, and what stays."""
+"""What is swept of the read model, and what stays."""
 
 from datetime import timedelta
 

@@ -73,7 +73,7 @@ def home_of(value: bytes) -> int:
 
 @pytest.fixture
 def run(topics: None) -> Callable[..., None]:
-    """One throttler, to its end, and that of its last mirror: a process would not wait for a busy database."""
+    """One throttler, to its end, and that of its last report: a process would not wait for a busy database."""
 
     def throttler(instance: str = "", **options: Any) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What an owner tells the mirror: again, until it was taken."""
+"""What an owner tells the read model: again, until it was taken."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from throttler.worker.database_sync import DatabaseSync
 pytestmark = pytest.mark.django_db
 
 
-def test_a_first_mirror_that_was_refused_is_told_again_as_the_first(settings):
-    """A group that was forgotten counts its generations anew: after a minute of silence the mirror is taken over."""
+def test_a_first_report_that_was_refused_is_told_again_as_the_first(settings):
+    """A group that was forgotten counts its generations anew: after a minute of silence the read model is taken over."""
     bench = Bench(settings)
     sync = DatabaseSync(bench.owner, "a", transactions=True)
     now = database_now()
@@ -41,7 +41,7 @@ def test_a_first_mirror_that_was_refused_is_told_again_as_the_first(settings):
     assert told() == "p"
 
 
-def test_what_was_stored_since_the_last_mirror_is_told_with_the_next(settings):
+def test_what_was_stored_since_the_last_report_is_told_with_the_next(settings):
     """Otherwise rows seem to be on their way for ever, and `verify` misses none of them."""
     bench = Bench(settings)
     bench.adopt()
@@ -80,7 +80,7 @@ def test_an_owner_of_the_past_raises_no_alarm(settings, epoch, process, silent, 
     assert (0 in sync.alarms) == (not told), "it waits until the partition is known to be somebody else's"
 
 
-def test_a_partition_that_stops_before_it_was_ever_mirrored_says_so_and_a_known_one_stays_where_it_was(settings):
+def test_a_partition_that_stops_before_it_was_ever_reported_says_so_and_a_known_one_stays_where_it_was(settings):
     sync = DatabaseSync(Bench(settings).owner, "a", transactions=True)
     group, topic, now = topic_name(GROUP), topic_name(INPUT), database_now()
     Watermark.objects.create(group=group, topic=topic, partition=1, topic_id="t", next_offset=9, updated_at=now)

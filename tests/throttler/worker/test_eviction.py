@@ -96,7 +96,7 @@ def test_an_owner_logs_null_for_what_it_forgets(settings):
     assert state.lane_of("a", state.lane_record_from(logged[0])).backlog == 0
 
 
-def test_a_lane_that_is_forgotten_before_the_mirror_is_told_is_told_as_it_was_last(part, eviction):
+def test_a_lane_that_is_forgotten_before_it_is_reported_is_reported_as_it_was_last(part, eviction):
     """What is purged leaves at once, and a customer on hold has no rate to recover from: both within a second."""
     held = lane(part, tat=0)
     held.buffer(7, date(2026, 11, 24))

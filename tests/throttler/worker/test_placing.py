@@ -1,4 +1,4 @@
-"""What becomes of what was restored: adopted, held back until the group confirms it, or counted on from the mirror."""
+"""What becomes of what was restored: adopted, held back until the group confirms it, or counted on from the read model."""
 
 from types import SimpleNamespace
 
@@ -17,11 +17,11 @@ class Scene:
 
     def __init__(self):
         self.outcomes, self.adopted, self.alarms = {}, [], {}
-        self.mirror = Recalled({})
+        self.known = Recalled({})
         restoring = SimpleNamespace(ask=lambda numbers: None, ready=self._ready, forget=lambda numbers: None)
         self.placing = RestoredPlacing(
             restoring, TP[0], lambda part, forgotten: self.adopted.append(part),
-            lambda numbers, then: then(numbers), lambda: True, lambda *asked: self.mirror, self.alarms,
+            lambda numbers, then: then(numbers), lambda: True, lambda *asked: self.known, self.alarms,
         )  # fmt: skip
         self.placing.epoch = 7
 
@@ -76,10 +76,10 @@ def test_what_waits_in_restored_lanes_is_not_lost(scene):
     assert (scene.adopted[0].totals, scene.adopted[0].touched) == ({"buffered": 20}, False)
 
 
-def test_a_changelog_that_has_lost_the_totals_goes_on_with_those_of_the_mirror(scene):
-    scene.mirror = None
+def test_a_changelog_that_has_lost_the_totals_goes_on_with_those_of_the_read_model(scene):
+    scene.known = None
     assert scene.place(restored(uncounted=True)) == {}, "the database was not asked yet"
-    scene.mirror = Recalled({"read": 9, "live": 4, "buffered": 5, "drained": 2}, "t", 9)
+    scene.known = Recalled({"read": 9, "live": 4, "buffered": 5, "drained": 2}, "t", 9)
     assert scene.placing.place(None, {TP}) == {TP: Start(5)}
     (part,) = scene.adopted
     assert part.totals == {"read": 9, "live": 4, "buffered": 5, "drained": 2, "lost": 3}
@@ -87,6 +87,6 @@ def test_a_changelog_that_has_lost_the_totals_goes_on_with_those_of_the_mirror(s
 
 
 def test_positions_of_another_topic_say_nothing_about_this_one(scene):
-    scene.mirror = Recalled({}, "another", 9)
+    scene.known = Recalled({}, "another", 9)
     scene.place(restored(uncounted=True))
     assert scene.adopted[0].decided_before == 0

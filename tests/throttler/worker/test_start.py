@@ -123,7 +123,7 @@ def refuse(monkeypatch):
 
 
 def test_a_process_that_has_stopped_partitions_only_ends_and_says_so(run, refuse):
-    run()  # which mirrors both
+    run()  # which reports both
     refuse({0, 1})
     with pytest.raises(ConsumerStopped, match="notifications-in/0: it was truncated"):
         start.throttle(threading.Event())

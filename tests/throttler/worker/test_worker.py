@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from django.core.management import CommandError, call_command
 
-from config.environment.env import BadSetting
 from config.kafka import topic_name
 from config.kafka.consumer.membership import Membership
 from config.kafka.consumer.ports import ConsumerStopped
@@ -190,17 +189,6 @@ def test_topics_of_different_partition_counts_stop_it(make_topic, run, broker, t
     make_topic(EXPIRED, 1)
     make_topic("notifications-changelog", 2)
     with pytest.raises(ConsumerStopped, match="equally many partitions"):
-        run()
-
-
-@pytest.mark.parametrize("broker", ["embedded"], indirect=True)
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("THROTTLER_OUTPUT_RATE", "0/s"), ("THROTTLER_OUTPUT_RATE", "5/s;9/day"), ("THROTTLER_DEFAULT_RATE", "quick")],
-)
-def test_a_rate_that_makes_no_sense_is_named(run, broker, settings, name, value):
-    setattr(settings, name, value)
-    with pytest.raises(BadSetting, match=name):
         run()
 
 

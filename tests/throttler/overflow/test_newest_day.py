@@ -1,4 +1,4 @@
-"""Pages and `verify` read the rows of a lane up to the day of its newest row, which its mirror says."""
+"""Pages and `verify` read the rows of a lane up to the day of its newest row, which its read model says."""
 
 import pytest
 
