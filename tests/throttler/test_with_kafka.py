@@ -22,6 +22,7 @@ from tests.config.conftest import broker as broker
 from tests.config.conftest import make_topic as make_topic
 from tests.throttler.worked import Worked
 from throttler import api
+from throttler.engine.output_transaction import INPUT
 from throttler.engine.row_writer import GROUP
 from throttler.flow import Throttler
 
