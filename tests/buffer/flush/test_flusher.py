@@ -11,11 +11,13 @@ from buffer.flush.claim import STORE, claim
 from buffer.flush.flusher import Flusher, in_order, lease_unsent
 from buffer.flush.freeze import content_hash
 from buffer.verify import checks, payload_checks
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.database.upsert import uuid_text
 from config.kafka import Failed, Refused
 from config.telemetry import metrics
 from outbox.bookkeeping.models import Watermark
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from outbox.workers.start import recover_claims
 from tests.conftest import order
@@ -248,11 +250,18 @@ def test_what_is_held_is_not_due_even_above_the_high_water_mark(ingest, records,
     assert Batch.objects.get().location_id == "WH-2"
 
 
-def test_nothing_is_cut_or_sent_while_it_must_wait(ingest, records, stream, producer):
-    ingest(records(order()))
+def test_while_it_must_wait_nothing_is_cut_and_what_was_cut_leaves(ingest, records, stream, flusher, producer):
+    """After a restore a batch that was refused before, and comes back, once stood still until ingestion had caught up."""
+    ingest(records(order("A1")))
     urge()
+    producer.outcomes = [Refused("too large")]
+    flusher.tick()
+    ingest(records(order("A2")))
+    urge()
+    pull("requeue", [DeadLetter.objects.get().pk], Operator("test"), "the limit is raised")
     waits = Flusher([stream], producer, must_wait=lambda: True)
-    assert (waits.tick(), waits.pause(), Batch.objects.count()) == (0, 1.0, 0)
+    assert (waits.tick(), waits.tick(), waits.pause()) == (1, 0, 1.0)
+    assert (Batch.objects.get().status, producer.values[-1]["order_ids"]) == ("sent", ["A1"])
 
 
 def test_the_flusher_sleeps_until_the_next_bucket_is_due_at_most_a_second(ingest, records, flusher):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from buffer.flush import flusher
-from buffer.flush.flusher import Gap
+from buffer.flush.flusher import INTERVAL, Flusher, Gap
 from config.kafka.client import KafkaError
 
 
@@ -22,7 +22,7 @@ def world(stream, monkeypatch):
 
     monkeypatch.setattr(flusher.Watermarks, "behind", behind)
     monkeypatch.setattr(flusher, "connection", found.connection)
-    monkeypatch.setattr(flusher, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(flusher, "time", SimpleNamespace(monotonic=lambda: found.now, perf_counter=lambda: 0.0))
     return found
 
 
@@ -42,6 +42,18 @@ def test_a_new_connection_may_lead_to_another_database(stream, world):
     assert not found.is_open()
     world.behind, world.now, world.connection.connection = True, flusher.INTERVAL, None
     assert found.is_open()
+
+
+def test_a_flusher_asks_before_its_first_statement_makes_the_new_connection(stream, world, producer, monkeypatch):
+    monkeypatch.setattr(Flusher, "_flush", lambda *_: 0)
+    monkeypatch.setattr(Flusher, "_publish_unsent", lambda _: setattr(world.connection, "connection", object()) or 0)
+    flusher = Flusher([stream], producer, must_wait=Gap([stream]).is_open)
+    waited = []
+    for world.now, world.behind in ((0.0, False), (INTERVAL, True)):
+        world.connection.connection = None
+        flusher.tick()
+        waited.append(flusher.waiting)
+    assert waited == [False, True]
 
 
 def test_a_broker_that_is_away_closes_no_gap(stream, world):
