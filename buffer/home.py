@@ -1,4 +1,4 @@
-"""The aggregator in numbers: for /metrics, and as home draws it, with what needs a person."""
+"""What home draws of the aggregator and of the ledger, and what needs a person; the aggregator's numbers are those of /metrics, too."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class BufferNumbers(TopicNumbers):
         return trend[::-1]
 
 
-# -- Stages ------------------------------------------------------------------------------------------------
+# -- Stages of the aggregator, then of the ledger -----------------------------------------------------------------------------------------------
 def stages(numbers: BufferNumbers) -> Iterator[Stage]:
     yield topic_stage(_name_of({stream.topic for stream in streams().values()}), numbers, numbers.progress)
     yield reader_stage(
@@ -138,6 +138,20 @@ def _output(numbers: BufferNumbers) -> Stage:
         tone="bad" if away else "idle",
         word="No answer" if away else "",
         trend=trend[:-1],
+    )
+
+
+def ledger_stages(numbers: TopicNumbers) -> Iterator[Stage]:
+    yield topic_stage(f"{len(settings.MOVEMENTS)} stock topics", numbers, numbers.progress)
+    yield reader_stage("Track", numbers, numbers.progress, "applied", ["duplicate"], ["parked"])
+    total = numbers.totals["movements"] + numbers.totals["restored"]
+    yield Stage(
+        "Ledger",
+        f"{total:,}",
+        "movements",
+        [f"unknown stock: {settings.LEDGER_UNKNOWN_STOCK}", f"negative stock: {settings.LEDGER_NEGATIVE_STOCK}"],
+        reverse("admin:buffer_inventorytracking_changelist"),
+        trend=numbers.history("movements", "restored")[:-1],
     )
 
 

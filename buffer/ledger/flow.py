@@ -1,4 +1,4 @@
-"""The tracking ledger as the rest of Spillway sees it: its picture, its invariants."""
+"""The tracking ledger as the rest of Spillway sees it, with its invariants."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 from django.db.models import Count, Sum
-from django.urls import reverse
 
+from buffer.home import ledger_stages
 from buffer.ledger.handler import GROUP, LONGEST_NAME, Track
 from buffer.ledger.models import InventoryStock, InventoryTracking
 from buffer.ledger.movement_letters import MovementLetters
@@ -21,7 +21,6 @@ from config.flows import Check, Sample, Stage, Worker
 from config.kafka import Record, topic_name
 from config.letters import Letters
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.progress import reader_stage, topic_stage
 from outbox.bookkeeping.verify import OFFENDERS
 from outbox.letters.overview import letters_ever
 from outbox.letters.topic_flow import TopicFlow, TopicNumbers
@@ -49,7 +48,7 @@ class Ledger(TopicFlow[TopicNumbers]):
         return list(settings.MOVEMENTS)
 
     def stages(self, numbers: TopicNumbers) -> Iterator[Stage]:
-        return stages(numbers)
+        return ledger_stages(numbers)
 
     def own_checks(self) -> Iterator[Check]:
         """The first two read the whole ledger once each, grouped by the server."""
@@ -83,26 +82,6 @@ class Ledger(TopicFlow[TopicNumbers]):
 def _reference_in(source: Source, record: Record) -> Sequence[str]:
     effect = source.effect(source.gate.decode(record.value)) if record.value else None
     return [effect.reference_id] if isinstance(effect, Movements) else []
-
-
-# -- Its row on home --------------------------------------------------------------------------------------
-def stages(numbers: TopicNumbers) -> Iterator[Stage]:
-    yield topic_stage(f"{len(settings.MOVEMENTS)} stock topics", numbers, numbers.progress)
-    yield reader_stage("Track", numbers, numbers.progress, "applied", ["duplicate"], ["parked"])
-    yield _ledger(numbers)
-
-
-def _ledger(numbers: TopicNumbers) -> Stage:
-    trend = numbers.history("movements", "restored")
-    total = numbers.totals["movements"] + numbers.totals["restored"]
-    return Stage(
-        "Ledger",
-        f"{total:,}",
-        "movements",
-        [f"unknown stock: {settings.LEDGER_UNKNOWN_STOCK}", f"negative stock: {settings.LEDGER_NEGATIVE_STOCK}"],
-        reverse("admin:buffer_inventorytracking_changelist"),
-        trend=trend[:-1],
-    )
 
 
 # -- Invariants --------------------------------------------------------------------------------------------
