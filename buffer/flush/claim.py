@@ -173,7 +173,7 @@ LOOK_AGAIN = Rewrite(Bucket, key="id", changes="due_at")
 def _choose(stream: Stream, now: datetime, round_: Round, only: int | None) -> list[Choice]:
     """Lock candidates; keep those that are due and put off the others."""
     horizon = _horizon(stream, now)
-    candidates = _lock_candidates(stream.name, horizon) if only is None else _lock_one(stream.name, horizon, only)
+    candidates = _lock_candidates(stream.name, horizon) if only is None else _locked(stream.name, horizon, 1, pk=only)
     caught_up = caught_up_of(stream)
     chosen: list[Choice] = []
     put_off: list[tuple[int, str]] = []
@@ -213,14 +213,9 @@ def _lock_candidates(stream: str, now: datetime | None) -> list[Candidate]:
     return _locked(stream, now, BUCKETS_A_ROUND)
 
 
-def _locked(stream: str, now: datetime | None, most: int) -> list[Candidate]:
-    rows = Bucket.objects.of_stream(stream).due(now).lock_free()
+def _locked(stream: str, now: datetime | None, most: int, **which: int) -> list[Candidate]:
+    rows = Bucket.objects.of_stream(stream).due(now).filter(**which).lock_free()
     return [Candidate._make(row) for row in rows.values_list(*Candidate._fields)[:most]]
-
-
-def _lock_one(stream: str, now: datetime | None, bucket: int) -> list[Candidate]:
-    rows = Bucket.objects.of_stream(stream).due(now).filter(pk=bucket).lock_free()
-    return [Candidate._make(row) for row in rows.values_list(*Candidate._fields)]
 
 
 def caught_up_of(stream: Stream) -> dict[int, datetime | None]:

@@ -91,7 +91,13 @@ def publish(batches: Sequence[LeasedBatch], token: uuid.UUID, producer: Producer
         with tracing.span("send batch", batch.headers["traceparent"], kind="producer", began=began):
             if not isinstance(outcome, Sent):
                 tracing.fail(type(outcome).__name__.lower())
-    _settle_until_it_stands(list(zip(batches, outcomes, strict=True)), token)
+
+    def unit() -> None:
+        with transaction.atomic():
+            settle(list(zip(batches, outcomes, strict=True)), token, database_now())
+
+    # Again after a deadlock or a lost connection: batches that are not settled go out once more.
+    worker.until_it_stands(unit, "settle", lambda failures, _remedy: failures < SETTLE_ATTEMPTS)
     return not any(isinstance(outcome, Failed) for outcome in outcomes)
 
 
@@ -101,16 +107,6 @@ def message_of(batch: LeasedBatch) -> Outgoing:
     headers = [(name, value.encode()) for name, value in sorted(batch.headers.items())]
     output = streams()[batch.stream].output
     return Outgoing(topic_name(output), batch.location_id, batch.payload.encode(), headers)
-
-
-def _settle_until_it_stands(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID) -> None:
-    """Settle, again after a deadlock or a lost connection: batches that are not settled go out once more."""
-
-    def unit() -> None:
-        with transaction.atomic():
-            settle(results, token, database_now())
-
-    worker.until_it_stands(unit, "settle", lambda failures, _remedy: failures < SETTLE_ATTEMPTS)
 
 
 def settle(results: Sequence[tuple[LeasedBatch, SendResult]], token: uuid.UUID, now: datetime) -> None:

@@ -70,7 +70,11 @@ def read_sent(stream: Stream, topic_id: str) -> SentOrders:
         for records in reader.batches():
             for record in records:
                 if (versions := versions_in(record, topic_id)) is None:
-                    _skip(sent, record)
+                    sent.foreign += 1
+                    # Anybody may write into the topic. A batch of it that nobody can unpack may have been ours.
+                    if isinstance(record.value, Excerpt):
+                        place = f"{record.topic}/{record.partition}/{record.offset}"
+                        log.error("sent_batch_unreadable", place=place, error=record.value.lost)
                 for key, version in versions or ():
                     known = sent.versions.get(key)
                     if known is None or known.partition != version.partition or known.offset < version.offset:
@@ -78,14 +82,6 @@ def read_sent(stream: Stream, topic_id: str) -> SentOrders:
     if sent.foreign:
         log.warning("foreign_records_skipped", topic=topic_name(stream.output), records=sent.foreign)
     return sent
-
-
-def _skip(sent: SentOrders, record: Record) -> None:
-    """Anybody may write into the topic. A batch of it that nobody can unpack may have been ours: that is an error."""
-    sent.foreign += 1
-    if isinstance(record.value, Excerpt):
-        place = f"{record.topic}/{record.partition}/{record.offset}"
-        log.error("sent_batch_unreadable", place=place, error=record.value.lost)
 
 
 def versions_in(record: Record, topic_id: str) -> Sequence[tuple[tuple[str, str], Version]] | None:

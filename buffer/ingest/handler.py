@@ -94,7 +94,8 @@ class Ingest(LetterHandler, Replayable):
                 prepared.outside[record.partition] += 1
                 continue
             if not first <= month <= last:
-                prepared.letters.append(self._outside(batch, record, message.order_id, first, last))
+                text = f"ordered_at is outside the window {first} … {last} that the buffer keeps"
+                prepared.letters.append(self.letter(batch, record, "window", "outside_window", text, message.order_id))
                 continue
             key = (month, message.order_id, message.location_id)
             text = value.decode() if value else ""
@@ -121,10 +122,6 @@ class Ingest(LetterHandler, Replayable):
     def key_in(self, record: Record) -> str:
         return next(iter(texts_in(record.value, self.stream.locked[:1])), "")
 
-    def _outside(self, batch: RecordBatch, record: Record, order_id: str, first: int, last: int) -> Letter:
-        text = f"ordered_at is outside the window {first} … {last} that the buffer keeps"
-        return self.letter(batch, record, "window", "outside_window", text, order_id)
-
     # -- on the writer's thread, inside its transaction ------------------------------------------------
 
     def write(self, batch: RecordBatch, now: datetime) -> None:
@@ -143,7 +140,10 @@ class Ingest(LetterHandler, Replayable):
             self._store(batch, outcome, now)
         else:
             self._store_again(batch, regaining, outcome, now)
-        self._share(outcome, batch.revision, now)
+        arrive(self.stream, outcome.arrivals, now)  # a redelivery resets no timer
+        recounted = recount_buckets(self.stream, outcome.settled, now)
+        outcome.settle_letters(bury(outcome.letters, topic_name(self.group), now))
+        self._count(outcome, batch.revision, now, recounted)
         self._log(batch, outcome)
         return outcome
 
@@ -196,13 +196,6 @@ class Ingest(LetterHandler, Replayable):
         outcome.outside += prepared.outside.total()
         outcome.touched += changed
         return changed
-
-    def _share(self, outcome: StoredBatch, revision: int, now: datetime) -> None:
-        """Write the rows that workers share: buckets (a redelivery resets no timer), then letters, then counters."""
-        arrive(self.stream, outcome.arrivals, now)
-        recounted = recount_buckets(self.stream, outcome.settled, now)
-        outcome.settle_letters(bury(outcome.letters, topic_name(self.group), now))
-        self._count(outcome, revision, now, recounted)
 
     def _settle_changed(self, prepared: Prepared, rows: list[Changed], outcome: StoredBatch) -> list[OrderKey]:
         """Count inserted and updated rows, and the new events of each location; returns the keys."""

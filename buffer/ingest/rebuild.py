@@ -62,8 +62,7 @@ def _rebuild(stream: Stream, say: Say, dry_run: bool) -> Rebuilt:
             result.records += len(records)
             say(f"{stream.name}: {result.records} of {reader.total} records")
         _finish(stream, reader)
-    totals = BufferedEvent.objects.of_stream(stream.name)
-    result.pending = totals.pending().count()
+    result.pending = BufferedEvent.objects.of_stream(stream.name).pending().count()
     return result
 
 

@@ -214,38 +214,35 @@ def status_of(response: Answer) -> int:
 
 def code_of(response: Answer) -> str | int | None:
     """The provider's own code: a number or a word, never the text, which may name people."""
-    body = response if isinstance(response, dict) else _json(response)
-    if not isinstance(body, dict):
-        return None
-    inner: dict[str, object] = body["Error"] if isinstance(body.get("Error"), dict) else body
-    errors = inner.get("errors")
-    if isinstance(errors, list) and errors and isinstance(errors[0], dict):
-        inner = errors[0]
-    code = inner.get("Code") or inner.get("ErrorCode") or inner.get("code") or inner.get("name")
+    told = _told_in(_json(response))
+    code = told.get("Code") or told.get("ErrorCode") or told.get("code") or told.get("name")
     return code if isinstance(code, int) or (isinstance(code, str) and code.replace("_", "").isalnum()) else None
 
 
 def words_of(response: Answer) -> str:
     """What the provider says beside its code; empty for a page of HTML, which some proxy wrote."""
-    body = response if isinstance(response, dict) else _json(response)
-    if body is None:
+    if (body := _json(response)) is None:
         text = body_of(response)
         return "" if "<" in text else text
-    inner = body.get("Error") if isinstance(body, dict) and isinstance(body.get("Error"), dict) else body
-    errors = inner.get("errors") if isinstance(inner, dict) else None
-    if isinstance(errors, list) and errors:
-        inner = errors[0]
-    if not isinstance(inner, dict):
-        return ""
-    texts = (inner.get(name) for name in ("message", "Message", "description", "error"))
+    texts = (_told_in(body).get(name) for name in ("message", "Message", "description", "error"))
     return next((text for text in texts if isinstance(text, str)), "")
 
 
-def _json(response: HttpAnswer) -> object:
+def _json(response: Answer) -> object:
+    """None where it is none."""
     try:
-        return response.json()
+        return response if isinstance(response, dict) else response.json()
     except ValueError:
         return None
+
+
+def _told_in(body: object) -> dict[str, object]:
+    """The object that holds code and words: `Error`, the first of `errors`, or the whole."""
+    if not isinstance(body, dict):
+        return {}
+    inner: dict[str, object] = body["Error"] if isinstance(body.get("Error"), dict) else body
+    errors = inner.get("errors")
+    return errors[0] if isinstance(errors, list) and errors and isinstance(errors[0], dict) else inner
 
 
 def body_of(response: Answer) -> str:

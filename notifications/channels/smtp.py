@@ -14,7 +14,7 @@ from django.conf import settings
 from config.environment import mailbox
 from config.environment.mail import MailServer
 from notifications.channels import LEAST_WAIT, RETRIES_LAST, Channel, Pool, error_line
-from notifications.channels.replies import fault_of_reply
+from notifications.channels.faults import fault_of_reply
 from notifications.mail.content import Mail, mime
 from outbox.channels.handlers import Outcome
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notifications.channels.anymail import outcome_of
-from notifications.channels.faults import PROVIDERS, fault_of_api
-from notifications.channels.replies import RULES, fault_of_reply, rule_of
+from notifications.channels.faults import PROVIDERS, RULES, fault_of_api, fault_of_reply, rule_of
 from notifications.channels.smtp import RefusedReply
 from notifications.channels.smtp import outcome_of as outcome_of_reply
 
