@@ -54,8 +54,8 @@ PLACES = {
 TELLS_APART = {".vendor", "mariadb", "two_databases"}
 PACES = ("waiting", "working")
 WAITING = (
-    "tests/debezium/", "tests/buffer/flush/test_verify_kafka", "tests/buffer/ledger/test_processes",
-    "tests/config/kafka/test_transaction", "tests/outbox/notices/test_incidents", "tests/throttler/worker/",
+    "tests/debezium/", "tests/buffer/flush/test_verify_kafka", "tests/config/kafka/test_transaction",
+    "tests/outbox/notices/test_incidents", "tests/throttler/worker/",
 )  # fmt: skip
 PROCESSES = "tests/processes/"  # whose conftest.py marks them all
 WAITS_WHOLLY = re.compile(r"^pytestmark = (?:\[\s*)?pytest\.mark\.processes\b", re.MULTILINE)

@@ -8,7 +8,6 @@ from django.db import DataError, transaction
 from buffer.events import levers as buckets
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.flusher import Flusher
-from buffer.verify import checks
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import Refused
@@ -17,14 +16,8 @@ from outbox.letters.models import DeadLetter
 from outbox.models import FailureGroup
 from tests.conftest import order
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("everything_adds_up")]
 ME = Operator("me")
-
-
-@pytest.fixture(autouse=True)
-def _everything_adds_up(db):
-    yield
-    assert [check for check in checks(["transfer-requests"]) if not check.ok] == []
 
 
 @pytest.fixture

@@ -2,67 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 
 from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.claim import Candidate, _open_events, claim
 from buffer.flush.flusher import Flusher, lease_unsent
 from buffer.ingest.handler import Ingest
-from buffer.verify import checks, payload_checks
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.database.retry import Remedy, remedy_for
 from config.kafka import RecordBatch as Records
 from config.kafka import Replayed
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.conftest import TOPIC_ID, MemoryProducer, move_on, order
+from tests.outbox.race import race
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("everything_adds_up")]
 ME = Operator("race")
-PATIENCE = 60
-
-
-@pytest.fixture(autouse=True)
-def _everything_adds_up(transactional_db):
-    yield
-    assert [check for check in [*checks(["transfer-requests"]), *payload_checks()] if not check.ok] == []
-
-
-def race(*contenders: Callable[[], object]) -> list[object]:
-    """Run all at once, each on its own connection; a deadlock is run again, as the workers do."""
-    barrier = threading.Barrier(len(contenders))
-    results: list[object] = [None] * len(contenders)
-
-    def run(place: int, contender: Callable[[], object]) -> None:
-        try:
-            barrier.wait(PATIENCE)
-            while True:
-                try:
-                    results[place] = contender()
-                    return
-                except Exception as error:
-                    if remedy_for(error) is not Remedy.RERUN:
-                        results[place] = error
-                        return
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(contenders)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    failures = [result for result in results if isinstance(result, Exception)]
-    assert failures == []
-    return results
 
 
 def urge() -> None:
@@ -94,21 +55,6 @@ def test_two_flushers_never_claim_the_same_bucket(ingest, records, stream):
         sum(batch.event_count for batch in Batch.objects.all())
         == BufferedEvent.objects.filter(status="claimed").count()
     )
-
-
-def test_two_flushers_drain_everything_exactly_once(ingest, records, stream):
-    ingest(records(*[order(f"A{n}", f"WH-{n % 40}") for n in range(400)]))
-    urge()
-    producers = [MemoryProducer(), MemoryProducer()]
-
-    def drain(producer):
-        flusher = Flusher([stream], producer)
-        while Bucket.objects.waiting().exists() or Batch.objects.claimed().exists():
-            flusher.tick()
-
-    race(*[lambda producer=producer: drain(producer) for producer in producers])
-    sent = [name for producer in producers for value in producer.values for name in value["order_ids"]]
-    assert sorted(sent) == sorted(f"A{n}" for n in range(400))
 
 
 def test_a_batch_is_taken_over_by_one_worker_only(ingest, records, stream):

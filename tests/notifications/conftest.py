@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connections
 from django.test import Client
 
 from config.admin.levers import Operator
@@ -16,6 +15,10 @@ from config.database.clock import database_now
 from notifications.api.tokens import issue
 from notifications.orders import changes
 from notifications.orders.models import Order
+from tests.notifications.post import email as email
+from tests.notifications.tls_mail import mails as mails
+from tests.notifications.tls_mail import tls_sink as tls_sink
+from tests.outbox import race as outbox_race
 
 ME = Operator("test")
 PATIENCE = 60
@@ -74,22 +77,12 @@ def problem(answer, status: int, code: str) -> dict:
 
 
 def race(*contenders: Callable[[], object]) -> list[object]:
-    """Run all at once, each on its own connection; what each returned or raised."""
-    barrier = threading.Barrier(len(contenders))
-    results: list[object] = [None] * len(contenders)
+    """What each returned or raised, of several at once."""
 
-    def run(place: int, contender: Callable[[], object]) -> None:
+    def outcome(contender: Callable[[], object]) -> object:
         try:
-            barrier.wait(PATIENCE)
-            results[place] = contender()
+            return contender()
         except Exception as error:
-            results[place] = error
-        finally:
-            connections.close_all()
+            return error
 
-    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(contenders)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    return results
+    return outbox_race.race(*[partial(outcome, contender) for contender in contenders])

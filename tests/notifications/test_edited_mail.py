@@ -21,7 +21,7 @@ from outbox.letters import redelivery
 from outbox.letters.edits import SAME, examine, mark_of, requeue_copy, text_of
 from outbox.letters.models import DeadLetter
 from outbox.models import OutboxMessage
-from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
+from tests.notifications.post import go, paid
 
 WRONG, RIGHT = "ada@exampel.com", "ada@example.com"
 
@@ -37,7 +37,7 @@ def faults(letter: DeadLetter, text: str) -> list[tuple[str, str]]:
     return [(fault.path, fault.text) for fault in examine(letter, text, database_now()).faults]
 
 
-def test_a_mail_goes_to_the_right_address_under_its_own_key(email):  # noqa: F811
+def test_a_mail_goes_to_the_right_address_under_its_own_key(email):
     letter = refused(email)
     text = text_of(letter).replace(WRONG, RIGHT)
     assert faults(letter, text) == []
@@ -56,7 +56,7 @@ def test_a_mail_goes_to_the_right_address_under_its_own_key(email):  # noqa: F81
     assert Delivery.objects.get().message_id == second.pk
 
 
-def test_its_handler_checks_the_copy_and_order_and_event_are_locked(email):  # noqa: F811
+def test_its_handler_checks_the_copy_and_order_and_event_are_locked(email):
     letter = refused(email)
     text = text_of(letter)
     ((path, said),) = faults(letter, text.replace(WRONG, "nobody at all"))
@@ -71,7 +71,7 @@ def test_its_handler_checks_the_copy_and_order_and_event_are_locked(email):  # n
     assert (missing, said) == ("subject", "is missing.")
 
 
-def test_all_that_is_wrong_with_a_mail_is_said_at_once(email):  # noqa: F811
+def test_all_that_is_wrong_with_a_mail_is_said_at_once(email):
     letter = refused(email)
     mail = msgspec.json.decode(letter.payload)
     mail |= {"to": "Ada@EXAMPLE.com", "from": "me", "subject": "a\nb", "text": 7, "headers": {"To": "x", "Date": 1}}
@@ -142,7 +142,7 @@ class Editor:
         return msgspec.json.decode(self.given()["text"])
 
 
-def test_a_mail_is_corrected_in_its_fields_and_the_order_keeps_its_address(email):  # noqa: F811
+def test_a_mail_is_corrected_in_its_fields_and_the_order_keeps_its_address(email):
     letter = refused(email)
     editor = Editor(letter)
     assert "The order keeps its address: its later mails go there." in editor.html
@@ -159,7 +159,7 @@ def test_a_mail_is_corrected_in_its_fields_and_the_order_keeps_its_address(email
     assert go(email) == 0, "another mail still goes to the order's address"
 
 
-def test_html_is_made_from_a_changed_text_or_left(email):  # noqa: F811
+def test_html_is_made_from_a_changed_text_or_left(email):
     letter = refused(email)
     editor = Editor(letter)
     before = editor.mail
@@ -175,7 +175,7 @@ def test_html_is_made_from_a_changed_text_or_left(email):  # noqa: F811
     assert Memory.sent[0][1].html == "<p>Dear Ada,</p>\n<p>sorry.</p>\n"
 
 
-def test_what_was_changed_in_the_fields_after_the_check_is_shown_first(email):  # noqa: F811
+def test_what_was_changed_in_the_fields_after_the_check_is_shown_first(email):
     editor = Editor(refused(email))
     editor.send("check", **{"field:$.to": RIGHT})
     editor.send("requeue", **{"field:$.subject": "Another one"})
@@ -184,7 +184,7 @@ def test_what_was_changed_in_the_fields_after_the_check_is_shown_first(email):  
     assert not OutboxMessage.objects.filter(state="pending").exists()
 
 
-def test_the_json_may_be_edited_beside_the_fields_but_not_to_another_value(email):  # noqa: F811
+def test_the_json_may_be_edited_beside_the_fields_but_not_to_another_value(email):
     editor = Editor(refused(email))
     text = editor.given()["text"].replace(WRONG, RIGHT)
     editor.send("check", text=text)
@@ -201,7 +201,7 @@ def test_the_json_may_be_edited_beside_the_fields_but_not_to_another_value(email
     assert OutboxMessage.objects.filter(state="pending").exists(), "without the contradiction it goes"
 
 
-def test_a_form_without_a_change_is_refused_and_nothing_is_wrong_at_first(email):  # noqa: F811
+def test_a_form_without_a_change_is_refused_and_nothing_is_wrong_at_first(email):
     editor = Editor(refused(email))
     for sign in (SAME, "Why the letter is not taken as it is"):
         assert sign not in editor.html
@@ -212,7 +212,7 @@ def test_a_form_without_a_change_is_refused_and_nothing_is_wrong_at_first(email)
     assert not OutboxMessage.objects.filter(state="pending").exists()
 
 
-def test_a_text_that_is_kept_for_a_reveal_is_shown_as_it_was_typed(email):  # noqa: F811
+def test_a_text_that_is_kept_for_a_reveal_is_shown_as_it_was_typed(email):
     editor = Editor(refused(email))
     typed = editor.given()["text"].replace("Order", "Your order")
     assert typed != editor.given()["text"]
@@ -220,7 +220,7 @@ def test_a_text_that_is_kept_for_a_reveal_is_shown_as_it_was_typed(email):  # no
     assert editor.given()["text"] == typed, "its HTML is made when the form is sent"
 
 
-def test_faults_stand_at_their_fields(email):  # noqa: F811
+def test_faults_stand_at_their_fields(email):
     editor = Editor(refused(email))
     editor.send("check", **{"field:$.to": "nobody at all", "field:$.subject": ""})
     assert (
@@ -231,14 +231,14 @@ def test_faults_stand_at_their_fields(email):  # noqa: F811
     assert editor.given()["field:$.to"] == "nobody at all"
 
 
-def test_a_text_that_is_no_json_keeps_what_was_typed(email):  # noqa: F811
+def test_a_text_that_is_no_json_keeps_what_was_typed(email):
     editor = Editor(refused(email))
     editor.send("check", text="{")
     assert editor.given()["text"] == "{"
     assert "Requeue the copy" not in editor.html
 
 
-def test_the_mail_of_another_service_says_whose_address_stays(email):  # noqa: F811
+def test_the_mail_of_another_service_says_whose_address_stays(email):
     letter = refused(email)
     mail = msgspec.json.decode(letter.payload)
     del mail["order_id"]

@@ -19,14 +19,14 @@ from outbox.channels.handlers import Outcome
 from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
 from tests.logged import lines
-from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
+from tests.notifications.post import go, paid, state_of
 from tests.notifications.smtp_sink import Sink
 from tests.outbox.aged import aged
 
 ME = Operator("test")
 
 
-def test_a_paid_order_becomes_one_mail_and_one_delivery(email):  # noqa: F811
+def test_a_paid_order_becomes_one_mail_and_one_delivery(email):
     message = paid()
     assert go(email) == 1
     [(key, mail)] = Memory.sent
@@ -38,7 +38,7 @@ def test_a_paid_order_becomes_one_mail_and_one_delivery(email):  # noqa: F811
     assert delivery.provider_message_id == f"memory-{message.pk}"
 
 
-def test_deliveries_of_a_batch_are_written_together(email, settings):  # noqa: F811
+def test_deliveries_of_a_batch_are_written_together(email, settings):
     settings.EMAIL_WINDOW = 50
     handler = EmailHandler()
     handler.name = "email"
@@ -53,7 +53,7 @@ def test_deliveries_of_a_batch_are_written_together(email, settings):  # noqa: F
 
 
 @pytest.mark.parametrize("address", ["ada@example.com", "ADA@example.com"])
-def test_a_suppressed_address_gets_nothing_and_says_why(email, address):  # noqa: F811
+def test_a_suppressed_address_gets_nothing_and_says_why(email, address):
     suppression.suppress({"Ada@example.com": ("hard_bounce", "550 no such user")}, database_now())
     message, other = paid(address), paid("eve@example.com")
     assert go(email) == 1
@@ -65,7 +65,7 @@ def test_a_suppressed_address_gets_nothing_and_says_why(email, address):  # noqa
     assert not Delivery.objects.filter(pk=message.pk).exists()
 
 
-def test_lifting_lets_mail_through_again(email):  # noqa: F811
+def test_lifting_lets_mail_through_again(email):
     assert suppression.add(["Ada@Example.com", "ada@example.com "], ME, "asked by telephone") == 1
     assert suppression.add(["ada@example.com"], ME, "again") == 0
     row = Suppression.objects.get()
@@ -132,7 +132,7 @@ def test_a_complaint_outweighs_what_is_known_and_keeps_its_time(db):
         (Outcome("throttled", "slow", retry_after=9), "pending"), (Outcome("unreachable", "down"), "pending"),
     ],
 )  # fmt: skip
-def test_what_was_not_accepted_has_no_delivery(email, outcome, state):  # noqa: F811
+def test_what_was_not_accepted_has_no_delivery(email, outcome, state):
     Memory.script.append(outcome)
     message = paid()
     assert go(email) == 0
@@ -141,7 +141,7 @@ def test_what_was_not_accepted_has_no_delivery(email, outcome, state):  # noqa: 
     assert ChannelState.objects.get(name="email").paused is (outcome.kind == "auth")
 
 
-def test_a_second_acceptance_of_the_same_message_stays_one_delivery(email):  # noqa: F811
+def test_a_second_acceptance_of_the_same_message_stays_one_delivery(email):
     message = paid()
     go(email)
     Delivery.objects.update(status="delivered")
@@ -150,7 +150,7 @@ def test_a_second_acceptance_of_the_same_message_stays_one_delivery(email):  # n
     assert Delivery.objects.get().status == "delivered"
 
 
-def test_a_message_older_than_the_retention_is_sent_and_leaves_no_delivery(email, settings):  # noqa: F811
+def test_a_message_older_than_the_retention_is_sent_and_leaves_no_delivery(email, settings):
     settings.OUTBOX_RETENTION_DAYS = 1
     message = paid()
     message.pk = aged(message.pk, 40)
@@ -159,7 +159,7 @@ def test_a_message_older_than_the_retention_is_sent_and_leaves_no_delivery(email
     assert Delivery.objects.exists() is (connection.vendor == "mysql")  # where the next day takes it
 
 
-def test_memory_drops_a_second_mail_with_a_known_key_if_told_to(email, settings):  # noqa: F811
+def test_memory_drops_a_second_mail_with_a_known_key_if_told_to(email, settings):
     email.channel.keys_last = 60.0
     for _ in range(2):
         assert email.channel.send(_mail(), "k").ok
@@ -172,14 +172,14 @@ def test_the_console_shows_the_mail(settings, capsys):
     assert "To: ada@example.com" in capsys.readouterr().out
 
 
-def test_a_payload_that_is_no_mail_is_refused_before_it_is_written(email):  # noqa: F811
+def test_a_payload_that_is_no_mail_is_refused_before_it_is_written(email):
     for payload in (None, [], {}, {"to": "x"}, _payload(to="a@b.cd,e@f.gh"), _payload(subject="x\nBcc: e@f.gh")):
         with pytest.raises(ValueError, match=r"."):
             email.check(payload)
     email.check(_payload())
 
 
-def test_a_stored_payload_that_is_no_mail_is_a_letter_not_a_crash(email):  # noqa: F811
+def test_a_stored_payload_that_is_no_mail_is_a_letter_not_a_crash(email):
     message = paid()
     OutboxMessage.objects.update(payload='{"to": "a@b.cd"}')
     assert go(email) == 0
@@ -187,7 +187,7 @@ def test_a_stored_payload_that_is_no_mail_is_a_letter_not_a_crash(email):  # noq
     assert "not a mail" in DeadLetter.objects.get().error
 
 
-def test_an_answer_that_was_lost_is_uncertain_and_sent_again_by_policy(email, settings):  # noqa: F811
+def test_an_answer_that_was_lost_is_uncertain_and_sent_again_by_policy(email, settings):
     with Sink() as sink:
         settings.EMAIL_CHANNEL, settings.EMAIL_SERVER = "smtp", MailServer("127.0.0.1", sink.port)
         registry.installed.clear()
@@ -200,7 +200,7 @@ def test_an_answer_that_was_lost_is_uncertain_and_sent_again_by_policy(email, se
         assert sink.counts().total() == 1
 
 
-def test_no_address_reaches_the_log(email, caplog):  # noqa: F811
+def test_no_address_reaches_the_log(email, caplog):
     Memory.script.append(Outcome("permanent", channels.error_line("550 ada@example.com: no such <user@x.yz>")))
     paid()
     go(email)
@@ -208,7 +208,7 @@ def test_no_address_reaches_the_log(email, caplog):  # noqa: F811
     assert "@" not in DeadLetter.objects.get().error
 
 
-def test_rate_and_policy_come_from_the_settings(email, settings):  # noqa: F811
+def test_rate_and_policy_come_from_the_settings(email, settings):
     settings.EMAIL_RATE_PER_SECOND, settings.EMAIL_UNCERTAIN = 12.5, "hold"
     assert (email.rate(), email.when_uncertain()) == (12.5, "hold")
 

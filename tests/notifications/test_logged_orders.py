@@ -10,7 +10,7 @@ from notifications.orders import changes
 from outbox.channels.handlers import Outcome
 from tests.logged import lines
 from tests.notifications.conftest import new_order
-from tests.notifications.post import email, go  # noqa: F401 (a fixture)
+from tests.notifications.post import go
 from tests.outbox.intake.conftest import envelope, record, write
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +21,7 @@ def of_orders(line: dict) -> set[str]:
     return {told} if isinstance(told, str) else set(told)
 
 
-def test_one_filter_finds_every_line_about_an_order(email, caplog):  # noqa: F811
+def test_one_filter_finds_every_line_about_an_order(email, caplog):
     Memory.script.append(Outcome("permanent", "550 no such mailbox"))
     with caplog.at_level("INFO"), TestCase.captureOnCommitCallbacks(execute=True):
         order = new_order()

@@ -15,7 +15,7 @@ from notifications.webhooks.inbox import apply, apply_open, store
 from notifications.webhooks.providers import generic
 from outbox.channels.handlers import Outcome
 from outbox.models import OutboxMessage
-from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
+from tests.notifications.post import go, paid
 from tests.notifications.signing import at, event
 from tests.outbox.race import race
 
@@ -27,14 +27,14 @@ def stored(*events):
     return store(generic(json.dumps(list(events)).encode()), "generic", {}, database_now())
 
 
-def test_the_same_event_arriving_at_once_is_stored_once(transactional_db, email):  # noqa: F811
+def test_the_same_event_arriving_at_once_is_stored_once(transactional_db, email):
     for _ in range(10):
         one = event("opened")
         found = race(*[lambda one=one: stored(one) for _ in range(3)])
         assert sorted(map(len, found)) == [0, 0, 1]
 
 
-def test_two_that_apply_the_same_events_apply_each_once(transactional_db, email):  # noqa: F811
+def test_two_that_apply_the_same_events_apply_each_once(transactional_db, email):
     messages = [paid(f"u{number}@example.com") for number in range(6)]
     go(email)
     ids = stored(
@@ -51,7 +51,7 @@ def test_two_that_apply_the_same_events_apply_each_once(transactional_db, email)
     assert Suppression.objects.count() == 6
 
 
-def test_events_of_one_mail_in_several_hands_end_where_one_hand_would(transactional_db, email, monkeypatch):  # noqa: F811
+def test_events_of_one_mail_in_several_hands_end_where_one_hand_would(transactional_db, email, monkeypatch):
     hear = deliveries._take_in
     monkeypatch.setattr(deliveries, "_take_in", lambda *given: time.sleep(0.01) or hear(*given))
     for number in range(8):
@@ -65,7 +65,7 @@ def test_events_of_one_mail_in_several_hands_end_where_one_hand_would(transactio
         assert not WebhookEvent.objects.open().exists()
 
 
-def test_proof_and_settlement_at_once_end_as_sent_with_one_delivery(transactional_db, email):  # noqa: F811
+def test_proof_and_settlement_at_once_end_as_sent_with_one_delivery(transactional_db, email):
     for number in range(8):
         message = paid(f"u{number}@example.com")
         Memory.script.append(Outcome("sent", receipt="r") if number % 2 else Outcome("ambiguous", "?"))
@@ -78,7 +78,7 @@ def test_proof_and_settlement_at_once_end_as_sent_with_one_delivery(transactiona
     assert not WebhookEvent.objects.open().exists()
 
 
-def test_suppressing_one_address_from_many_sides_is_one_row(transactional_db, email):  # noqa: F811
+def test_suppressing_one_address_from_many_sides_is_one_row(transactional_db, email):
     messages = [paid() for _ in range(4)]
     go(email)
     lots = [stored(event(kind, m.pk)) for m, kind in zip(messages, ["bounced", "complained"] * 2, strict=True)]

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 
-import pytest
-
-from config.database.clock import database_now
 from notifications.flow import checks, next_order_event
-from notifications.orders import changes
 from notifications.orders.models import Order, OrderEvent
-from outbox.bookkeeping.counters import record_dropped
 from outbox.models import DeadLetter, FailureGroup, OutboxMessage
-from outbox.partitioned import MESSAGES
-from tests.notifications.conftest import new_order
-from tests.notifications.post import email, go
-
-__all__ = ["email"]
+from tests.notifications.post import go
 
 
 def failing() -> list[str]:
@@ -57,50 +47,4 @@ def test_some_shoppers_have_an_address_that_is_refused(email):
         "Refused: RCPT: 550 5.1.1 The email account that you tried to reach does not exist",
         "Refused: RCPT: 552 5.2.2 The mailbox is full",
     }
-    assert failing() == []
-
-
-@pytest.fixture
-def refunded(db) -> Order:
-    order = new_order(1000)
-    for action, amount in (("pay", 0), ("refund", 400), ("refund", 600)):
-        changes.change(order.pk, action, amount)
-    assert failing() == []
-    return order
-
-
-def test_a_change_without_its_event_is_noticed(refunded):
-    OrderEvent.objects.filter(number=1).delete()
-    assert failing() == ["orders: as many events as changes"]
-
-
-def test_a_wrong_sum_is_noticed(refunded):
-    Order.objects.update(refunded_amount=999)
-    assert failing() == ["orders: refunded = sum of refunds"]
-
-
-def test_a_status_nobody_took_is_noticed(refunded):
-    Order.objects.update(status="paid")
-    assert failing() == ["orders: the status is the last event's"]
-    new_order()
-    Order.objects.filter(version=0).update(status="paid")
-    Order.objects.filter(version=3).update(status="refunded")
-    assert failing() == ["orders: the status is the last event's"]
-
-
-def test_a_lost_message_is_noticed(refunded):
-    OutboxMessage.objects.filter(event_type="order.paid").delete()
-    assert failing() == ["orders: every event has its message"]
-
-
-def test_a_message_about_another_order_is_noticed(refunded):
-    OutboxMessage.objects.filter(event_type="order.paid").update(aggregate="order:another")
-    assert failing() == ["orders: every event has its message"]
-
-
-def test_messages_that_retention_removed_are_not_missed(refunded):
-    """Also where retention was raised since: what was dropped stays gone."""
-    OutboxMessage.objects.all().delete()
-    today = MESSAGES.partition(database_now().date())
-    record_dropped("default", replace(today, key=f"{today.label}.gone"), {("outbox", "sent"): 3})
     assert failing() == []

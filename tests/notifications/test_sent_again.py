@@ -17,7 +17,7 @@ from outbox.letters.edits import requeue_copy, text_of
 from outbox.letters.models import DeadLetter
 from outbox.models import OutboxMessage
 from tests.notifications.post import go, paid
-from tests.notifications.tls_mail import mails, received, tls_sink  # noqa: F401 (fixtures)
+from tests.notifications.tls_mail import received
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ANNA = Operator("Anna")
@@ -44,7 +44,7 @@ def assert_a_mail_of_its_own(first, again) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "eve@example.com"])
-def test_what_a_person_sends_again_is_a_new_mail_to_the_same_and_to_another_address(mails, tls_sink, address):  # noqa: F811
+def test_what_a_person_sends_again_is_a_new_mail_to_the_same_and_to_another_address(mails, tls_sink, address):
     message = of_monday(paid())
     assert go(mails) == 1
     resend(message.pk, ANNA, "it never came", address)
@@ -58,7 +58,7 @@ def test_what_a_person_sends_again_is_a_new_mail_to_the_same_and_to_another_addr
     assert again["To"] == (address or first["To"])
 
 
-def test_what_a_batch_sends_again_are_new_mails(mails, tls_sink):  # noqa: F811
+def test_what_a_batch_sends_again_are_new_mails(mails, tls_sink):
     for number in range(3):
         of_monday(paid(f"ada.{number}@example.com"))
     assert go(mails) == 3
@@ -74,7 +74,7 @@ def test_what_a_batch_sends_again_are_new_mails(mails, tls_sink):  # noqa: F811
     assert len(tls_sink.counts()) == 6
 
 
-def test_a_message_made_of_an_edited_letter_is_a_new_mail(mails, tls_sink):  # noqa: F811
+def test_a_message_made_of_an_edited_letter_is_a_new_mail(mails, tls_sink):
     message = of_monday(paid())
     tls_sink.script.append("dot:554")
     assert go(mails) == 0
@@ -86,7 +86,7 @@ def test_a_message_made_of_an_edited_letter_is_a_new_mail(mails, tls_sink):  # n
     assert abs(again["Date"].datetime - database_now()) < timedelta(minutes=5)
 
 
-def test_a_message_made_of_a_letter_whose_day_was_dropped_is_a_new_mail(mails, tls_sink):  # noqa: F811
+def test_a_message_made_of_a_letter_whose_day_was_dropped_is_a_new_mail(mails, tls_sink):
     message = of_monday(paid())
     tls_sink.script.append("dot:554")
     assert go(mails) == 0
@@ -100,7 +100,7 @@ def test_a_message_made_of_a_letter_whose_day_was_dropped_is_a_new_mail(mails, t
 
 
 @pytest.mark.parametrize("trouble", ["rcpt:450", "dot:451", "dot:lose", "dot:drop"])
-def test_a_retry_of_the_same_message_keeps_both(mails, tls_sink, trouble):  # noqa: F811
+def test_a_retry_of_the_same_message_keeps_both(mails, tls_sink, trouble):
     message = of_monday(paid())
     tls_sink.script.append(trouble)
     assert go(mails) == 0

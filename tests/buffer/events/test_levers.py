@@ -9,10 +9,8 @@ from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BufferedEvent, EventQuerySet
 from buffer.flush.flusher import Flusher
 from buffer.order_letters import OrderLetters
-from buffer.verify import checks
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.kafka import Refused
 from outbox.audit_log.models import OperatorAction
 from outbox.groups.models import FailureGroup
 from outbox.letters.burial import AlarmedWatermarks
@@ -21,14 +19,8 @@ from outbox.letters.models import DeadLetter
 from tests.conftest import order
 from tests.row_locks import locks_asked_for
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("everything_adds_up")]
 ME = Operator("M. Okafor")
-
-
-@pytest.fixture(autouse=True)
-def _everything_adds_up(db):
-    yield
-    assert [check for check in checks(["transfer-requests"]) if not check.ok] == []
 
 
 @pytest.fixture
@@ -132,31 +124,6 @@ def test_a_late_event_is_sent_as_the_signed_difference(ingest, records, flush, p
     assert group.open_count == 0
 
 
-def test_supplements_add_up(ingest, records, flush, producer):
-    ingest(records(order(items={"S1": 5})))
-    flush()
-    for quantity in (8, 2):
-        ingest(records(order(items={"S1": quantity})))
-        pull("requeue", [letter("late_event").pk], ME, "x")
-        flush()
-    assert sum(item["quantity"] for value in producer.values for item in value["items"]) == 2
-
-
-def test_an_older_letter_never_overrules_a_newer_one(ingest, records, flush, producer):
-    ingest(records(order(items={"S1": 1})))
-    flush()
-    ingest(records(order(items={"S1": 2})))
-    ingest(records(order(items={"S1": 3})))
-    older, newer = DeadLetter.objects.order_by("offset")
-    pull("requeue", [newer.pk], ME, "x")
-    pull("requeue", [older.pk], ME, "x")
-    flush()
-    assert sum(item["quantity"] for value in producer.values for item in value["items"]) == 3
-    older.refresh_from_db()
-    assert older.status == "resolved"
-    assert "newer" in older.evidence
-
-
 def test_a_supplement_waits_for_its_original(ingest, records, stream, producer):
     from buffer.flush.claim import claim
 
@@ -168,16 +135,6 @@ def test_a_supplement_waits_for_its_original(ingest, records, stream, producer):
     assert result.acted == 0
     assert "not sent yet" in result.refused[0][1]
     assert DeadLetter.objects.get().status == "open"
-
-
-def test_an_empty_difference_sends_nothing(ingest, records, flush, producer):
-    ingest(records(order(items={"S1": 5})))
-    flush()
-    ingest(records(order(items={"S1": 5}, note="other bytes, same quantities")))
-    assert pull("requeue", [letter("late_event").pk], ME, "x").acted == 1
-    flush()
-    assert len(producer.sent) == 1
-    assert "nothing to send" in DeadLetter.objects.get().note
 
 
 def test_a_late_event_reopens_a_withdrawn_order(ingest, records, flush, producer):
@@ -247,19 +204,6 @@ def test_a_letter_is_handled_at_its_own_position(ingest, records, settings):
     finally:
         streams()["transfer-requests"].__dict__.pop("gate", None)
     assert BufferedEvent.objects.get().payload == order(items={"S1": 2}).decode()
-
-
-def test_a_refused_batch_is_freed_or_discarded_by_its_letter(ingest, records, flush, producer):
-    ingest(records(order("A1"), order("A2", "WH-2")))
-    producer.outcomes = [Refused("too large"), Refused("too large")]
-    flush()
-    first, second = DeadLetter.objects.order_by("id")
-    assert pull("requeue", [first.pk], ME, "limit raised").acted == 1
-    flush()
-    assert Batch.objects.sent().count() == 1
-    assert pull("discard", [second.pk], ME, "ordered again by hand").acted == 1
-    assert set(BufferedEvent.objects.values_list("status", flat=True)) == {"sent", "discarded"}
-    assert not Batch.objects.claimed().exists()
 
 
 def test_a_double_click_is_one_deed(ingest, records):

@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 from django.db import OperationalError
 
-from buffer.events.models import Batch
+from buffer.events.models import Batch, BufferedEvent
 from buffer.flush import flusher as publishing
 from buffer.flush.claim import claim
 from buffer.flush.flusher import lease_unsent, publish
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.kafka import Failed
+from config.kafka import Failed, Refused
 from outbox.bookkeeping import counters
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
@@ -146,3 +146,18 @@ def test_a_batch_that_changes_although_it_is_locked_is_neither_settled_nor_count
     with pytest.raises(RuntimeError, match="settled 0 of 1"):
         publish(claimed.batches, claimed.token, producer)
     assert (Batch.objects.get().status, sent()) == ("claimed", (0, 0))
+
+
+@pytest.mark.parametrize("status", ["claimed", "sent", "discarded"])
+def test_a_batch_that_is_no_longer_parked_is_neither_freed_nor_discarded(claimed, producer, status):
+    producer.outcomes = [Refused("too large")]
+    publish(claimed.batches, claimed.token, producer)
+    Batch.objects.parked().update(status=status)
+    before, letter = Batch.objects.values().get(), DeadLetter.objects.get()
+    with locks_asked_for() as locks:
+        for verb in ("requeue", "discard"):
+            [(_, why)] = pull(verb, [letter.pk], Operator("test"), "x").refused
+            assert why == "the batch is no longer parked"
+    assert (Batch.objects.values().get(), DeadLetter.objects.get().status) == (before, "open")
+    assert BufferedEvent.objects.filter(status__stored="claimed").exists()
+    assert locks[-2:] == ["outbox_deadletter", "buffer_batch"]

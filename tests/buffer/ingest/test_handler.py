@@ -8,7 +8,6 @@ from django.db import connection, transaction
 from buffer.events.models import Bucket, BufferedEvent
 from buffer.ingest.handler import Ingest
 from buffer.partitioned import add_months
-from buffer.verify import checks, payload_checks
 from config.database.clock import database_now
 from config.database.dialects.vendors import dialect_for
 from config.kafka import RecordBatch
@@ -19,15 +18,8 @@ from outbox.letters.models import BurialKey, DeadLetter
 from tests.bench.aggregator.ingest import caught, store
 from tests.conftest import ORDERED_AT, TOPIC_ID, move_on, order
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("everything_adds_up")]
 STREAM = "transfer-requests"
-
-
-@pytest.fixture(autouse=True)
-def _everything_adds_up(db):
-    yield
-    failed = [check for check in [*checks([STREAM]), *payload_checks()] if not check.ok]
-    assert failed == []
 
 
 def only_event() -> BufferedEvent:
@@ -85,14 +77,6 @@ def test_within_one_batch_the_newest_position_wins(ingest, records):
     assert BufferedEvent.objects.get(order_id="A1").payload == order(items={"S1": 3}).decode()
     assert Bucket.objects.get().open_count == 2
     assert (counted("accepted"), counted("superseded")) == (2, 2)
-
-
-def test_across_partitions_the_record_timestamp_decides(ingest, records):
-    ingest(records(order(items={"S1": 1}), partition=0, timestamp=2000))
-    ingest(records(order(items={"S1": 2}), partition=1, timestamp=1000))
-    assert only_event().payload == order(items={"S1": 1}).decode()
-    ingest(records(order(items={"S1": 3}), partition=1, timestamp=3000))
-    assert only_event().payload == order(items={"S1": 3}).decode()
 
 
 def test_offsets_of_another_incarnation_of_the_topic_are_not_compared(ingest, records):
@@ -214,13 +198,6 @@ def test_a_held_bucket_fills_and_is_not_due(ingest, records):
     ingest(records(order("A2")))
     bucket = Bucket.objects.get()
     assert (bucket.open_count, bucket.due_at) == (2, None)
-
-
-def test_arrivals_move_no_earlier_look(ingest, records):
-    ingest(records(order()))
-    due = Bucket.objects.get().due_at
-    ingest(records(order("A2")))
-    assert Bucket.objects.get().due_at == due
 
 
 def test_a_crash_before_the_commit_leaves_nothing(records, stream):

@@ -6,10 +6,12 @@ import pytest
 
 from buffer.ledger import handler as track
 from buffer.ledger import statements as record_module
+from buffer.ledger.flow import Ledger
 from buffer.ledger.handler import Track
 from buffer.models import InventoryStock, InventoryTracking
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
+from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter
 from tests.buffer.ledger.conftest import (
     PAID,
@@ -17,6 +19,7 @@ from tests.buffer.ledger.conftest import (
     cooked,
     ledger,
     letters,
+    lines,
     moved,
     outcomes,
     paid,
@@ -289,3 +292,50 @@ def test_a_key_that_another_worker_records_meanwhile_is_found(policy, monkeypatc
     assert outcomes(write(first))["duplicate"] == 1
     assert not looks
     assert quantities() == {"A": 9} == sums()
+
+
+# -- the two ends of a transfer cancel out, whatever comes under its id ------------------------------
+@pytest.mark.parametrize("same_batch", [True, False])
+@pytest.mark.parametrize("ends", [("A", "C"), ("C", "B"), ("C", "D")])
+def test_a_transfer_that_comes_again_with_another_end_moves_nothing(same_batch, ends):
+    stocks(A=100, B=100, C=100, D=100)
+    first, second = record(moved("T1", "A", "B", 5)), record(moved("T1", *ends, 5))
+    if same_batch:
+        write(first, second)
+    else:
+        write(first)
+        write(second)
+    assert quantities() == {"A": 95, "B": 105, "C": 100, "D": 100}
+    assert letters() == ["conflicting_effect"]
+    assert all(check.ok for check in Ledger().verify())
+
+
+def test_of_a_transfer_whose_one_end_was_lost_the_other_is_restored():
+    stocks(A=100, B=100)
+    found = record(moved("T1", "A", "B", 5))
+    write(found)
+    InventoryTracking.objects.filter(reference_id="T1", stock_id="B").delete()
+    InventoryStock.objects.filter(pk="B").update(quantity=100)
+    write(found, revision=1)
+    assert quantities() == {"A": 95, "B": 105}
+    assert not letters()
+
+
+# -- letters by cause ----------------------------------------------------------------------------------
+def test_unknown_stocks_are_one_group_whatever_they_are_called():
+    names = ["ACME", "BOLT", "is not", "known", "“A”", 'A "quoted" one', "stock", "x"]
+    write(*[record(paid(f"S{number}", **{name: 1})) for number, name in enumerate(names)])
+    group = FailureGroup.objects.get()
+    assert group.open_count == len(names)
+    assert group.title == "Unknown stock: stock … is not known: import it, or set LEDGER_UNKNOWN_STOCK=create"
+    assert {
+        name for name in names if f"stock {name} is" in " ".join(DeadLetter.objects.values_list("error", flat=True))
+    }
+
+
+def test_quantities_beyond_a_column_are_one_group():
+    most = 2**31 - 1
+    for number, name in enumerate(["ACME", "BOLT"]):
+        write(record(("PAYMENT_SUCCESS", {"saleOrderId": f"S{number}", "merchantId": "M", "items": [
+            *lines(**{name: most}), *lines(**{name: most})]})))  # fmt: skip
+    assert FailureGroup.objects.get().open_count == 2

@@ -133,15 +133,6 @@ def test_the_same_adjustment_again_changes_nothing():
     assert OperatorAction.objects.count() == 1
 
 
-def test_the_same_stocktake_again_with_another_count_is_refused():
-    stocks(A=10)
-    adjust_stock("A", counted=7, adjustment_id="take-1", operator=ME, reason="counted twice")
-    with pytest.raises(Refusal, match="made already: -3 of A"):
-        adjust_stock("A", counted=8, adjustment_id="take-1", operator=ME, reason="counted again")
-    assert adjust_stock("A", counted=7, adjustment_id="take-1", operator=ME, reason="counted twice").known
-    assert quantities() == {"A": 7}
-
-
 def test_one_of_the_oldest_is_known_by_its_id_and_its_stock():
     stocks(A=10, B=10)
     adjust_stock("A", counted=14, adjustment_id="take-1", operator=ME, reason="found some")

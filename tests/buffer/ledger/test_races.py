@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 from django.db import OperationalError, connection, transaction
@@ -33,7 +34,7 @@ from tests.buffer.ledger.conftest import (
     sums,
     write,
 )
-from tests.buffer.test_races import race
+from tests.outbox.race import race, until_it_stands
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ME = Operator("race")
@@ -58,23 +59,11 @@ def traffic(seed: int, number: int = 150) -> list:
     return [record(message, partition=seed) for message in made]
 
 
-def pieces(found: list, size: int = 25) -> list[list]:
-    return [found[start : start + size] for start in range(0, len(found), size)]
-
-
 def work(found: list) -> None:
     """One worker: a handler of its own, batch after batch, each again until it stands."""
-    from config.database.retry import Remedy, remedy_for
-
     handler = Track()
-    for piece in pieces(found):
-        while True:
-            try:
-                write(*piece, handler=handler)
-                break
-            except Exception as error:
-                if remedy_for(error) is not Remedy.RERUN:
-                    raise
+    for start in range(0, len(found), 25):
+        until_it_stands(partial(write, *found[start : start + 25], handler=handler))
 
 
 @pytest.mark.parametrize("negative", ["allow", "park"])

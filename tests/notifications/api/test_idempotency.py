@@ -16,7 +16,7 @@ from outbox.api import idempotency
 from outbox.models import IdempotencyKey, OutboxMessage
 from tests.crash.wire import wait_for
 from tests.logged import lines
-from tests.notifications.conftest import ME, PATIENCE, Caller, race
+from tests.notifications.conftest import ME, PATIENCE, Caller, problem, race
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -244,7 +244,7 @@ def test_a_request_that_gave_up_leaves_its_key_free(caller, order, monkeypatch):
 
     monkeypatch.setattr(changes, "PATIENCE", 0.01)
     monkeypatch.setattr(changes, "carry_out", refuse)
-    assert caller.change(order.pk, "pay", key="k").status_code == 503
+    problem(caller.change(order.pk, "pay", key="k"), 503, "unavailable")
     monkeypatch.undo()
     assert caller.change(order.pk, "pay", key="k").status_code == 200
 

@@ -62,12 +62,6 @@ def test_a_cancelled_order_cannot_be_paid(caller, order):
     assert OutboxMessage.objects.count() == 1
 
 
-def test_more_than_is_left_cannot_be_refunded(caller, order):
-    caller.change(order.pk, "pay")
-    problem(caller.change(order.pk, "refund", amount=1001), 409, "illegal_transition")
-    assert caller.change(order.pk, "refund", amount=1000).json()["status"] == "refunded"
-
-
 def test_the_correlation_id_of_the_request_travels_with_the_message(caller, order):
     caller.client.post(
         f"/v1/orders/{order.pk}/pay", {}, content_type="application/json",

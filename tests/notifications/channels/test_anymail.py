@@ -132,12 +132,6 @@ def test_a_missing_key_pauses_instead_of_burying(use, settings):
     assert "RESEND_API_KEY" in outcome.error
 
 
-@pytest.mark.parametrize(("code", "kind"), [(10, "auth"), (400, "auth"), (406, "permanent"), (300, "permanent")])
-def test_postmark_says_in_its_own_codes_that_the_account_is_wrong(use, provider, code, kind):
-    provider.script.append(f'json:422:{{"ErrorCode": {code}, "Message": "x"}}')
-    assert use("postmark").send(MAIL, KEY).kind == kind
-
-
 def test_a_provider_that_honours_keys_accepts_once(use, provider):
     provider.honours_keys = True
     provider.script.append("drop_after")

@@ -18,7 +18,6 @@ from notifications.mail.content import faults, mime
 from notifications.mail.headers import LONGEST_NAME
 from tests.notifications.mail.test_recipients import mail
 from tests.notifications.provider import Provider
-from tests.notifications.tls_mail import tls_sink  # noqa: F401 (a fixture)
 
 TOKEN = "x" * 300
 LONG = {
@@ -44,7 +43,7 @@ def as_given(data: str) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in head.split("\r\n"))
 
 
-def test_by_smtp_they_arrive_as_given_in_lines_of_a_legal_length(tls_sink):  # noqa: F811
+def test_by_smtp_they_arrive_as_given_in_lines_of_a_legal_length(tls_sink):
     assert Smtp().send(mail(headers=LONG), "key").kind == "sent"
     (kept,) = tls_sink.accepted
     found = as_given(kept["data"])

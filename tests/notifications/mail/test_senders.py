@@ -21,7 +21,6 @@ from notifications.channels.smtp import Smtp
 from notifications.mail.content import faults, identity, mime
 from tests.notifications.mail.test_recipients import mail
 from tests.notifications.provider import Provider
-from tests.notifications.tls_mail import tls_sink  # noqa: F401 (a fixture)
 
 GOOD = [
     ("info@shop.example", "", "info@shop.example"),
@@ -57,7 +56,7 @@ def decoded(words: str) -> str:
 
 
 @pytest.mark.parametrize(("text", "name", "address"), GOOD)
-def test_a_sender_leaves_as_its_check_read_it(tls_sink, settings, text, name, address):  # noqa: F811
+def test_a_sender_leaves_as_its_check_read_it(tls_sink, settings, text, name, address):
     assert sender(text) == Mailbox(name, address)
     assert sender_from_text(text) == text
     assert Smtp().send(mail(sender=text), "key").kind == "sent"

@@ -21,23 +21,9 @@ from outbox.channels.handlers import Outcome
 from outbox.messages import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
 from tests.logged import lines
-from tests.notifications import signing
-from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
+from tests.notifications.post import go, paid, state_of
 from tests.notifications.signing import at, event, generic, post, status, tell
 from tests.row_locks import locks_asked_for
-
-
-@pytest.fixture(autouse=True)
-def _secrets(settings):
-    settings.EMAIL_WEBHOOK_SECRETS = signing.SECRETS
-
-
-@pytest.fixture
-def sent(email):  # noqa: F811
-    """A message that was accepted."""
-    message = paid()
-    go(email)
-    return message
 
 
 # -- what it does ------------------------------------------------------------------------------------------
@@ -84,7 +70,7 @@ def test_a_complaint_is_recorded_whatever_came_before_or_after(sent):
 
 
 @pytest.mark.parametrize("ids", ["12", "21"])
-def test_of_a_bounce_and_a_complaint_in_one_request_the_complaint_is_the_reason(email, ids):  # noqa: F811
+def test_of_a_bounce_and_a_complaint_in_one_request_the_complaint_is_the_reason(email, ids):
     """Of two mails to one address; events of one request are applied by their ids."""
     one, other = paid(), paid()
     go(email)
@@ -122,7 +108,7 @@ def test_a_clock_that_runs_ahead_does_not_decide_for_ever(sent):
     assert Delivery.objects.get().status_at <= timezone.now() + timedelta(seconds=61)
 
 
-def test_many_events_of_one_request_are_applied_together(email, caplog):  # noqa: F811
+def test_many_events_of_one_request_are_applied_together(email, caplog):
     messages = [paid(f"u{number}@example.com") for number in range(5)]
     go(email)
     with caplog.at_level("INFO"), TestCase.captureOnCommitCallbacks(execute=True):
@@ -137,7 +123,7 @@ def test_many_events_of_one_request_are_applied_together(email, caplog):  # noqa
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_lines_about_events_name_the_order_and_what_its_mail_was_about(email, caplog, kept):  # noqa: F811
+def test_lines_about_events_name_the_order_and_what_its_mail_was_about(email, caplog, kept):
     """Also of events that know a mail by its provider's id alone, and of a mail whose message retention took."""
     first, second = paid(), paid("eve@example.com")
     OutboxMessage.objects.filter(pk=first.pk).update(correlation_id="c1")
@@ -184,7 +170,7 @@ def test_an_event_without_a_message_waits_and_is_then_given_up(sent):
     assert (status(), Suppression.objects.count()) == ("accepted", 0)
 
 
-def test_an_event_that_was_faster_than_our_own_commit_is_applied_when_the_message_settles(email):  # noqa: F811
+def test_an_event_that_was_faster_than_our_own_commit_is_applied_when_the_message_settles(email):
     message = paid()
     tell(event("delivered", provider_message_id=f"memory-{message.pk}"))
     WebhookEvent.objects.update(provider="memory")
@@ -194,21 +180,21 @@ def test_an_event_that_was_faster_than_our_own_commit_is_applied_when_the_messag
     assert status() == "delivered"
 
 
-def test_an_event_of_a_mail_confirms_no_message_of_another_channel(email):  # noqa: F811
+def test_an_event_of_a_mail_confirms_no_message_of_another_channel(email):
     message = paid()
     OutboxMessage.objects.update(channel="kafka", attempts=1)
     assert tell(event("delivered", message.pk)) == ["parked"]
     assert (state_of(message), Delivery.objects.count()) == ("pending", 0)
 
 
-def test_a_message_that_was_never_tried_cannot_have_been_delivered(email):  # noqa: F811
+def test_a_message_that_was_never_tried_cannot_have_been_delivered(email):
     message = paid()
     assert tell(event("delivered", message.pk)) == ["parked"]
     assert (state_of(message), Delivery.objects.count()) == ("pending", 0)
 
 
 @pytest.mark.parametrize("kind", deliveries.STATUSES)
-def test_late_proof_settles_an_uncertain_message_and_cancels_its_retry(email, kind):  # noqa: F811
+def test_late_proof_settles_an_uncertain_message_and_cancels_its_retry(email, kind):
     Memory.script.append(Outcome("ambiguous", "no answer"))
     message = paid()
     go(email)
@@ -222,7 +208,7 @@ def test_late_proof_settles_an_uncertain_message_and_cancels_its_retry(email, ki
     assert Memory.sent == []
 
 
-def test_proof_that_comes_while_the_worker_still_waits_wins_and_nothing_is_doubled(email):  # noqa: F811
+def test_proof_that_comes_while_the_worker_still_waits_wins_and_nothing_is_doubled(email):
     message = paid()
 
     def slow(mail, key):
@@ -236,7 +222,7 @@ def test_proof_that_comes_while_the_worker_still_waits_wins_and_nothing_is_doubl
     assert not DeliveryAttempt.objects.filter(finished_at__isnull=True).exists()
 
 
-def test_a_retry_of_a_transient_failure_is_cancelled_by_proof(email):  # noqa: F811
+def test_a_retry_of_a_transient_failure_is_cancelled_by_proof(email):
     Memory.script.append(Outcome("transient", "451"))
     message = paid()
     go(email)
@@ -244,7 +230,7 @@ def test_a_retry_of_a_transient_failure_is_cancelled_by_proof(email):  # noqa: F
     assert state_of(message) == "sent"
 
 
-def test_proof_of_many_messages_is_one_line_of_each_kind(email, caplog):  # noqa: F811
+def test_proof_of_many_messages_is_one_line_of_each_kind(email, caplog):
     Memory.script += [Outcome("ambiguous", "no answer")] * 3
     messages = [paid(f"u{number}@example.com") for number in range(3)]
     go(email)
@@ -265,7 +251,7 @@ def test_proof_of_many_messages_is_one_line_of_each_kind(email, caplog):  # noqa
     }
 
 
-def test_proof_takes_as_many_statements_more_as_there_are_messages_twice(email):  # noqa: F811
+def test_proof_takes_as_many_statements_more_as_there_are_messages_twice(email):
     def statements(number: int) -> int:
         Memory.script += [Outcome("ambiguous", "no answer")] * number
         messages = [paid(f"{number}-{each}@example.com") for each in range(number)]

@@ -17,23 +17,8 @@ from notifications.webhooks.inbox import store
 from notifications.webhooks.providers import Event
 from tests.exported import exported
 from tests.notifications import signing
-from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
 from tests.notifications.signing import event, generic, post, status, tell
 from tests.refusing import refusing
-
-
-@pytest.fixture(autouse=True)
-def _secrets(settings):
-    settings.EMAIL_WEBHOOK_SECRETS = signing.SECRETS
-
-
-@pytest.fixture
-def sent(email):  # noqa: F811
-    """A message that was accepted."""
-    message = paid()
-    go(email)
-    return message
-
 
 # -- who may speak -----------------------------------------------------------------------------------------
 GENUINE = {
@@ -137,15 +122,6 @@ def test_of_events_that_come_again_only_the_new_are_handed_on(db):
     [new] = store([one, two], "generic", {}, now)
     assert WebhookEvent.objects.get(pk=new).dedup_id == "2"
     assert len(store([one, two], "resend", {}, now)) == 2  # ids are the provider's
-
-
-@pytest.mark.parametrize("kind", ["bounced", "complained"])
-def test_a_replayed_event_does_not_suppress_again(sent, kind):
-    signed = generic(event(kind, sent.pk))
-    post(signed)
-    Suppression.objects.all().delete()
-    post(signed)
-    assert not Suppression.objects.exists()
 
 
 def test_a_mailgun_token_carries_one_body_only(sent):

@@ -5,19 +5,17 @@ import pytest
 from config.partitions import rotate
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.partitioned import DELIVERIES
-from tests.notifications import signing
-from tests.notifications.post import email, go, paid, state_of  # noqa: F401 (a fixture)
+from tests.notifications.post import go, paid, state_of
 from tests.notifications.signing import event, generic, post, status, tell
 from tests.outbox.aged import aged
 
 
 @pytest.fixture(autouse=True)
-def _secrets(settings):
-    settings.EMAIL_WEBHOOK_SECRETS = signing.SECRETS
+def _a_day(settings):
     settings.OUTBOX_RETENTION_DAYS = 1
 
 
-def test_with_a_retention_of_a_day_a_mail_of_today_has_its_delivery(email):  # noqa: F811
+def test_with_a_retention_of_a_day_a_mail_of_today_has_its_delivery(email):
     message = paid()
     go(email)
     tell(event("bounced", message.pk))
@@ -27,7 +25,7 @@ def test_with_a_retention_of_a_day_a_mail_of_today_has_its_delivery(email):  # n
 
 @pytest.mark.parametrize("kind", ["bounced", "complained"])
 @pytest.mark.parametrize("days", [1, 3, 40])
-def test_the_bounce_of_a_mail_that_outlived_its_day_suppresses(email, days, kind):  # noqa: F811
+def test_the_bounce_of_a_mail_that_outlived_its_day_suppresses(email, days, kind):
     message = paid()
     message.pk = aged(message.pk, days)
     assert go(email) == 1
@@ -37,7 +35,7 @@ def test_the_bounce_of_a_mail_that_outlived_its_day_suppresses(email, days, kind
     assert Suppression.objects.get().address == "ada@example.com"
 
 
-def test_a_delivery_that_is_gone_is_judged_by_what_comes_together(email):  # noqa: F811
+def test_a_delivery_that_is_gone_is_judged_by_what_comes_together(email):
     message = paid()
     go(email)
     Delivery.objects.all().delete()
@@ -47,7 +45,7 @@ def test_a_delivery_that_is_gone_is_judged_by_what_comes_together(email):  # noq
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_mail_is_settled_after_its_day_of_deliveries_was_dropped(email):  # noqa: F811
+def test_a_mail_is_settled_after_its_day_of_deliveries_was_dropped(email):
     message = paid()
     message.pk = aged(message.pk, 3)
     rotate(specs=[DELIVERIES])

@@ -14,7 +14,7 @@ from notifications.webhooks import signatures
 from notifications.webhooks.inbox import store
 from notifications.webhooks.providers import PROVIDERS
 from tests.notifications import signing
-from tests.notifications.post import email, go, paid  # noqa: F401 (a fixture)
+from tests.notifications.post import go, paid
 from tests.notifications.webhooks.payloads import ADA, MESSAGE, PAYLOADS
 
 TOPIC = "arn:aws:sns:eu-west-1:1:mails"
@@ -154,7 +154,7 @@ def test_a_text_that_was_cut_or_is_no_utf8_costs_a_character(db, esp, text):
 
 # -- what they do ------------------------------------------------------------------------------------------
 @pytest.fixture
-def sent(email, settings, monkeypatch):  # noqa: F811
+def sent(email, settings, monkeypatch):
     """A mail that was delivered an hour before the providers' news."""
     settings.EMAIL_WEBHOOK_SECRETS = {**signing.SECRETS, "amazon_ses": [TOPIC]}
     monkeypatch.setattr(signatures, "_check", lambda *_: None)

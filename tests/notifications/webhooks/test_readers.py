@@ -2,9 +2,11 @@
 
 import base64
 import json
+import threading
 import urllib.request
 import uuid
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from types import SimpleNamespace
 
@@ -16,11 +18,10 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notifications.webhooks import providers, signatures
+from notifications.webhooks import signatures
 from notifications.webhooks.fields import Malformed
-from notifications.webhooks.providers import PROVIDERS, generic
+from notifications.webhooks.providers import PROVIDERS
 from notifications.webhooks.signatures import Forged, StaleSignature, Unavailable
-from tests.notifications import signing
 
 MESSAGE = uuid.uuid4()
 META = [{"name": "x-metadata", "value": json.dumps({"message_id": str(MESSAGE)})}]
@@ -42,52 +43,6 @@ def ses(kind, part=None, **mail):
     if part is not None:
         message[kind[0].lower() + kind[1:]] = part
     return {"Type": "Notification", "MessageId": "n-1", "Message": json.dumps(message)}
-
-
-@pytest.mark.parametrize(
-    ("esp", "body", "kind"),
-    [
-        ("resend", {"type": "email.sent", "data": {}}, "accepted"),
-        ("resend", {"type": "email.delivery_delayed", "data": {}}, "deferred"),
-        ("resend", {"type": "email.bounced", "data": {"bounce": {"type": "Permanent", "message": "gone"}}}, "bounced"),
-        ("resend", {"type": "email.bounced", "data": {"bounce": {"type": "Transient"}}}, "deferred"),
-        ("resend", {"type": "email.opened", "data": {}}, "other"),
-        ("sendgrid", [{"event": "processed"}], "accepted"), ("sendgrid", [{"event": "bounce"}], "bounced"),
-        ("sendgrid", [{"event": "bounce", "type": "blocked"}], "rejected"), ("sendgrid", [{"event": "dropped"}], "rejected"),
-        ("sendgrid", [{"event": "spamreport"}], "complained"), ("sendgrid", [{"event": "click"}], "other"),
-        ("postmark", {"RecordType": "Delivery"}, "delivered"), ("postmark", {"RecordType": "SpamComplaint"}, "complained"),
-        ("postmark", {"RecordType": "Bounce", "Type": "HardBounce", "ID": 5}, "bounced"),
-        ("postmark", {"RecordType": "Bounce", "Type": "Transient"}, "deferred"),
-        ("postmark", {"RecordType": "Bounce", "Type": "SoftBounce"}, "rejected"), ("postmark", {"RecordType": "Open"}, "other"),
-        ("amazon_ses", ses("Delivery", {"recipients": ["ada@example.com"]}), "delivered"),
-        ("amazon_ses", ses("Bounce", {"bounceType": "Permanent"}), "bounced"),
-        ("amazon_ses", ses("Bounce", {"bounceType": "Transient"}), "deferred"),
-        ("amazon_ses", ses("DeliveryDelay", {}), "deferred"), ("amazon_ses", ses("Open", {}), "other"),
-        ("amazon_ses", ses("Complaint", {"complainedRecipients": [{"emailAddress": "ada@example.com"}]}), "complained"),
-    ],
-)  # fmt: skip
-def test_their_words_become_ours(esp, body, kind):
-    [event] = read(esp, body, **{"svix-id": "m-1"})
-    assert event.kind == kind
-    assert event.dedup_id
-
-
-@pytest.mark.parametrize(("severity", "kind"), [("temporary", "deferred"), ("permanent", "bounced")])
-def test_mailgun_says_how_severe_a_failure_is(severity, kind):
-    body, _ = signing.mailgun("failed", MESSAGE, severity=severity, reason="bounce")
-    [event] = providers.mailgun(body, {})
-    assert (event.kind, event.message_id, event.provider_message_id) == (kind, MESSAGE, "<m@x>")
-
-
-def test_our_own_id_comes_back_from_each():
-    found = [
-        read("resend", {"type": "email.sent", "data": {"headers": META}}, **{"svix-id": "1"}),
-        read("sendgrid", [{"event": "delivered", "message_id": str(MESSAGE)}]),
-        read("postmark", {"RecordType": "Delivery", "Metadata": {"message_id": str(MESSAGE)}}),
-        read("amazon_ses", ses("Delivery", {})),
-        generic(json.dumps(signing.event("delivered", MESSAGE)).encode()),
-    ]
-    assert {event.message_id for [event] in found} == {MESSAGE}
 
 
 def test_what_is_not_our_id_is_none():
@@ -294,3 +249,26 @@ def test_an_answer_is_read_up_to_a_limit_and_waited_for_a_short_time(monkeypatch
     opener = SimpleNamespace(open=lambda url, timeout: waited.append(timeout) or BytesIO(b"x" * 50_000))
     monkeypatch.setattr(urllib.request, "build_opener", lambda *_: opener)
     assert (len(signatures.fetch(CONFIRM)), waited) == (signatures.LARGEST_CERTIFICATE, [signatures.SNS_SECONDS])
+
+
+def test_a_redirect_is_not_followed_and_no_more_is_read_than_a_certificate_has():
+    asked = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(302 if self.path == "/" else 200)
+            self.send_header("Location", "/certificate.pem")
+            self.end_headers()
+            self.wfile.write(b"x" * 2 * signatures.LARGEST_CERTIFICATE)
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        with pytest.raises(OSError, match="302"):
+            signatures.fetch(f"http://127.0.0.1:{server.server_port}/")
+        assert asked == ["/"]
+        assert len(signatures.fetch(f"http://127.0.0.1:{server.server_port}/large")) == signatures.LARGEST_CERTIFICATE
+        server.shutdown()

@@ -1,5 +1,6 @@
-"""An order is sent when its batch is: its own row is not written again."""
+"""The queries of events, buckets and batches; an order is sent when its batch is: its own row is not written again."""
 
+import uuid
 from collections import Counter
 
 import pytest
@@ -8,7 +9,7 @@ from django.db.models import Count
 from django.test.utils import CaptureQueriesContext
 
 from buffer.admin.buckets import why_not_withdraw
-from buffer.events.models import Batch, BufferedEvent
+from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush.claim import claim
 from buffer.flush.flusher import publish
 from buffer.partitioned import EVENTS
@@ -97,3 +98,42 @@ def test_an_order_that_was_sent_cannot_be_withdrawn_and_says_when_it_went(claime
     assert "was put into a batch" in why_not_withdraw(BufferedEvent.objects.get(order_id="A1"))
     publish(claimed.batches, claimed.token, producer)
     assert "was sent" in why_not_withdraw(BufferedEvent.objects.get(order_id="A1"))
+
+
+# -- Guards of the queries --------------------------------------------------------------------------
+def test_discarding_a_batch_leaves_orders_alone_that_it_no_longer_holds(ingest, records, stream):
+    ingest(records(order("A1"), order("closed"), order("elsewhere")))
+    urge()
+    claim(stream)
+    batch = Batch.objects.get()
+    other = Batch.objects.create(
+        batch_id=uuid.uuid4(), stream=stream.name, location_id="WH-1", sequence=2, reason="idle",
+        partition_key=batch.partition_key, event_count=1, payload="{}", claimed_at=database_now(),
+    )  # fmt: skip
+    BufferedEvent.objects.filter(order_id="closed").update(status="discarded")
+    BufferedEvent.objects.filter(order_id="elsewhere").update(batch_id=other.pk)
+    assert BufferedEvent.objects.discard_claimed(batch, database_now()) == 1
+    assert dict(BufferedEvent.objects.values_list("order_id", "status")) == {
+        "A1": "discarded", "closed": "discarded", "elsewhere": "claimed",
+    }  # fmt: skip
+
+
+def test_only_held_buckets_are_released_and_only_filled_ones_are_then_due(ingest, records, stream):
+    ingest(records(order("A1"), order("A2", "held")))
+    Bucket.objects.create(stream=stream.name, location_id="empty")
+    Bucket.objects.exclude(location_id="WH-1").hold()
+    before, now = Bucket.objects.get(location_id="WH-1").due_at, database_now()
+    assert Bucket.objects.all().release(now) == 2
+    assert dict(Bucket.objects.values_list("location_id", "due_at")) == {"WH-1": before, "held": now, "empty": None}
+    assert not Bucket.objects.held().exists()
+    assert [bucket.location_id for bucket in Bucket.objects.due(now)] == ["held"]
+
+
+def test_a_batch_is_unsent_as_long_as_its_orders_read_as_claimed(ingest, records, stream):
+    ingest(records(order()))
+    urge()
+    claim(stream)
+    for status in Batch.Status.values:
+        Batch.objects.update(status=status)
+        waits = BufferedEvent.objects.get().status == "claimed"
+        assert Batch.objects.unsent().exists() is waits, status
