@@ -218,26 +218,20 @@ class Flusher:
         """
         self.waiting = self.must_wait()  # first: it tells a new connection by that there is none yet
         started = time.perf_counter()
-        done = self._publish_unsent()
+        token, batches = lease_unsent(self.streams, self.token)
+        if batches:
+            self.broker_away = not publish(batches, token, self.producer)
+        done = 0 if self.broker_away else len(batches)
         for stream in () if self.waiting else self.streams:
             # While the broker is away, buckets go on filling: cutting them now would only make small batches.
             if self.broker_away:
                 break
-            done += self._flush(stream)
+            round_ = claim(stream, self.token)
+            self.broker_away = not publish(round_.batches, round_.token, self.producer)
+            done += len(round_.batches)
         if done:
             metrics.FLUSH_SECONDS.observe(time.perf_counter() - started)
         return done
-
-    def _publish_unsent(self) -> int:
-        token, batches = lease_unsent(self.streams, self.token)
-        if batches:
-            self.broker_away = not publish(batches, token, self.producer)
-        return 0 if self.broker_away else len(batches)
-
-    def _flush(self, stream: Stream) -> int:
-        round_ = claim(stream, self.token)
-        self.broker_away = not publish(round_.batches, round_.token, self.producer)
-        return len(round_.batches)
 
     def pause(self) -> float:
         """Seconds until the next bucket is due, at most one."""

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from buffer.flush import flusher
-from buffer.flush.flusher import INTERVAL, Flusher, Gap
+from buffer.flush.claim import Round
+from buffer.flush.flusher import Flusher, Gap
 from config.kafka.client import KafkaError
 
 
@@ -45,14 +46,17 @@ def test_a_new_connection_may_lead_to_another_database(stream, world):
 
 
 def test_a_flusher_asks_before_its_first_statement_makes_the_new_connection(stream, world, producer, monkeypatch):
-    monkeypatch.setattr(Flusher, "_flush", lambda *_: 0)
-    monkeypatch.setattr(Flusher, "_publish_unsent", lambda _: setattr(world.connection, "connection", object()) or 0)
-    flusher = Flusher([stream], producer, must_wait=Gap([stream]).is_open)
-    waited = []
-    for world.now, world.behind in ((0.0, False), (INTERVAL, True)):
+    def connect(*_):
+        world.connection.connection = object()
+        return None, []
+
+    monkeypatch.setattr(flusher, "lease_unsent", connect)
+    monkeypatch.setattr(flusher, "claim", lambda *_: Round(None))
+    worker, waited = Flusher([stream], producer, must_wait=Gap([stream]).is_open), []
+    for world.now, world.behind in ((0.0, False), (flusher.INTERVAL, True)):
         world.connection.connection = None
-        flusher.tick()
-        waited.append(flusher.waiting)
+        worker.tick()
+        waited.append(worker.waiting)
     assert waited == [False, True]
 
 
