@@ -108,7 +108,7 @@ STORIES = {
     "one that is restored counts as sent": "8 late refuse discard restore publish 10 late flush =10",
     "taken back and said again it is late again": "8 5 8 newest flush late flush =8",
     "taken back in the same poll it is not sent": "8,5 late flush =5",
-    "taken back after a supplement it is taken back by one": "8 late flush 5 8 5 newest newest newest flush =5",
+    "taken back after a supplement it is taken back by one": "8 late flush 5 8 5 newest newest flush =5",
 }  # fmt: skip
 
 
