@@ -192,12 +192,3 @@ def test_a_restored_discard_parks_the_batch_again_with_its_orders(refused, flush
     flush()
     assert look(refused)[0] == "resolved"
     assert BufferedEvent.objects.get().status == "sent"
-
-
-def test_a_discard_whose_order_went_on_is_not_restored(refused, ingest, records):
-    levers.pull("discard", [refused.pk], ME, "the warehouse is closed")
-    BufferedEvent.objects.update(batch_id="0" * 32)
-    ((_letter, why),) = levers.pull("restore", [refused.pk], ME, "it is not").refused
-    assert "1 of its 1 orders were opened again" in why
-    assert (DeadLetter.objects.get().status, Batch.objects.get().status) == ("discarded", "discarded")
-    BufferedEvent.objects.update(batch_id=Batch.objects.get().pk)

@@ -231,13 +231,6 @@ def test_faults_stand_at_their_fields(email):
     assert editor.given()["field:$.to"] == "nobody at all"
 
 
-def test_a_text_that_is_no_json_keeps_what_was_typed(email):
-    editor = Editor(refused(email))
-    editor.send("check", text="{")
-    assert editor.given()["text"] == "{"
-    assert "Requeue the copy" not in editor.html
-
-
 def test_the_mail_of_another_service_says_whose_address_stays(email):
     letter = refused(email)
     mail = msgspec.json.decode(letter.payload)

@@ -204,14 +204,3 @@ def test_a_letter_is_handled_at_its_own_position(ingest, records, settings):
     finally:
         streams()["transfer-requests"].__dict__.pop("gate", None)
     assert BufferedEvent.objects.get().payload == order(items={"S1": 2}).decode()
-
-
-def test_a_double_click_is_one_deed(ingest, records):
-    ingest(records(b"{bad", b"{worse"))
-    ids = list(DeadLetter.objects.values_list("pk", flat=True))
-    assert pull("discard", ids, ME, "x").acted == 2
-    assert pull("discard", ids, ME, "x").acted == 0
-    assert pull("resolve", ids, ME, "x").acted == 0
-    assert pull("requeue", ids, ME, "x").acted == 0
-    assert OperatorAction.objects.count() == 2
-    assert FailureGroup.objects.get().open_count == 0

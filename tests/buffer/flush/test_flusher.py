@@ -115,16 +115,6 @@ def test_a_batch_stays_within_its_bytes(ingest, records, flusher, producer, stre
     assert all(message.size <= 6000 + 1024 for message in producer.sent)
 
 
-def test_an_order_that_arrives_after_the_claim_waits_for_the_next_batch(ingest, records, flusher, producer):
-    ingest(records(order("A1")))
-    urge()
-    flusher.tick()
-    ingest(records(order("A2")))
-    urge()
-    flusher.tick()
-    assert [value["order_ids"] for value in producer.values] == [["A1"], ["A2"]]
-
-
 def test_a_broker_that_is_away_loses_nothing_and_repeats_the_same_bytes(ingest, records, flusher, producer):
     ingest(records(order("A1"), order("A2", "WH-2")))
     urge()

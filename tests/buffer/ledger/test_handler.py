@@ -170,12 +170,6 @@ def test_an_unknown_stock_is_created_where_that_is_the_policy(policy):
     assert quantities() == {"old": -4, "new": 4} == sums()
 
 
-def test_stock_may_become_negative():
-    stocks(A=1)
-    write(record(paid("S1", A=4)))
-    assert quantities() == {"A": -3}
-
-
 def test_a_record_that_would_make_a_stock_negative_is_parked_where_that_is_the_policy(policy):
     policy(negative_stock="park")
     stocks(A=5, B=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from datetime import timedelta
 
 import pytest
 from django.db import connection, connections
@@ -93,15 +92,6 @@ def test_what_was_not_decided_is_asked_anew(caller):
     assert caller.create(key="k", total_amount=0).status_code == 422
     assert caller.create(key="k").status_code == 201
     assert keys().count() == 1
-
-
-def test_an_expired_key_may_be_used_again(caller):
-    caller.create(key="k")
-    row = keys().get()
-    assert row.created_at
-    keys().filter(created_at__lt=row.created_at + timedelta(seconds=1)).delete()
-    assert caller.create(key="k").status_code == 201
-    assert Order.objects.count() == 2
 
 
 # -- All or nothing ----------------------------------------------------------------------------------
@@ -197,15 +187,6 @@ def waits_for_a_lock(session):
     with connection.cursor() as cursor:
         cursor.execute("SELECT trx_state FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = %s", [session])
         return cursor.fetchone() == ("LOCK WAIT",)
-
-
-def test_of_the_same_change_at_once_one_has_an_effect(order):
-    changes.change(order.pk, "pay")
-    callers = [Caller(text) for text in [issue("tests", ME, rate=0)[1]] * 4]
-    answers = race(*[lambda c=c: c.change(order.pk, "refund", key="k", amount=10) for c in callers])
-    assert {answer.status_code for answer in answers} <= {200, 409}
-    assert Order.objects.get().refunded_amount == 10
-    assert OutboxMessage.objects.count() == 2
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer: the second request waits")
