@@ -281,19 +281,6 @@ def promise_in_words(event_type: str, aggregate: str) -> str:
     return f"{_events(tuple(settings.FLOWS)).get(event_type, event_type)}, {called(aggregate)}"
 
 
-OTHER = "other"  # what no flow names
-
-
-def event_label(event_type: str) -> str:
-    """The type as a label of metrics, or `other`: any service may promise any type, and each would be a series for ever."""
-    return event_type if event_type in _events(tuple(settings.FLOWS)) else OTHER
-
-
-def event_labels() -> list[str]:
-    """Each label that a type can have."""
-    return [*_events(tuple(settings.FLOWS)), OTHER]
-
-
 @lru_cache(maxsize=8)
 def _events(paths: tuple[str, ...]) -> dict[str, str]:
     return {event_type: words for flow in _made(paths) for event_type, words in flow.events().items()}

@@ -9,4 +9,8 @@ class NotificationsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from config.telemetry import metrics
         from notifications import checks  # noqa: F401 (importing registers them)
+        from notifications.orders.models import OrderEvent
+
+        metrics.EVENT_TYPES.update(OrderEvent.Kind.values)

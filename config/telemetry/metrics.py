@@ -43,6 +43,9 @@ INTAKE_RECORDS = Counter(
 DELIVERIES = Counter(
     "spillway_delivery", "Tries to deliver a message, by outcome.", ["channel", "event_type", "outcome"]
 )
+# The types of messages whose tries have series of their own; an app adds its own when it starts (`AppConfig.ready`).
+EVENT_TYPES: set[str] = set()
+OTHER_TYPE = "other"
 DELIVERY_SECONDS = Histogram("spillway_delivery_seconds", "Time of one call of a handler.", ["channel"])
 COMMIT_TO_SEND = Histogram(
     "spillway_commit_to_send_seconds",
@@ -215,6 +218,11 @@ PARTITION_RUNWAY = Gauge(
     "spillway_partition_runway_days", "Days until the last partition ends.", ["table"], registry=NOWHERE
 )
 PARTITION_AHEAD = Gauge("spillway_partition_ahead_days", "Days that rotation keeps ahead.", ["table"], registry=NOWHERE)
+
+
+def event_label(event_type: str) -> str:
+    """The type as a label, or `other`: any service may promise any type, and each would be a series for ever."""
+    return event_type if event_type in EVENT_TYPES else OTHER_TYPE
 
 
 def set_own(gauge: Gauge, value: float) -> None:

@@ -29,7 +29,7 @@ COLUMNS: list[str | CombinedExpression] = [
 
 def read_messages(rows: MessageQuerySet) -> list[Message]:
     """The rows as handlers get them; `attempts` includes the one that is about to begin."""
-    return [Message._make(row) for row in rows.values_list(*COLUMNS)]
+    return list(map(Message._make, rows.values_list(*COLUMNS)))
 
 
 @compiled
@@ -43,8 +43,7 @@ def _due(
 def lock_due(channel: str, now: datetime, lowest: uuid.UUID, size: int) -> list[Message]:
     """Up to `size` due messages, locked."""
     with through(OutboxMessage, DUE):
-        due = _due(channel=channel, now=now, lowest=lowest, before=tomorrow(), size=size)
-    return [Message._make(row) for row in due]
+        return list(map(Message._make, _due(channel=channel, now=now, lowest=lowest, before=tomorrow(), size=size)))
 
 
 def is_due(channel: str, now: datetime) -> bool:

@@ -84,6 +84,8 @@ class Unheard(threading.local):
 
     def give_back(self) -> None:
         """In the caller's transaction, if there is one: they are forgotten when that is committed."""
+        if not self.claims:
+            return
         given = list(self.claims)
         for claimed in given:
             with transaction.atomic():
@@ -167,8 +169,8 @@ def _choose(claim: Claim, candidates: list[Message], lowest: uuid.UUID) -> list[
     if not candidates:
         return []
     chosen, put_off = choose(candidates, _obstacles(claim, candidates, lowest), claim.now)
-    PUT_OFF.run([(message.id.hex, timestamp_text(at)) for message, at in put_off])
     if put_off:
+        PUT_OFF.run([(message.id.hex, timestamp_text(at)) for message, at in put_off])
         ids = ids_of([message for message, _ in put_off])
         log_committed("messages_put_off", channel=claim.channel, messages=len(put_off), ids=ids)
     return chosen

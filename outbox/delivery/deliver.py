@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -14,6 +14,7 @@ from datetime import datetime
 
 from django.conf import settings
 
+from config.database.queries import batched
 from config.fields import storable
 from config.processes.worker import awaited_at_the_end, until_it_stands
 from config.telemetry import metrics, tracing
@@ -22,15 +23,7 @@ from config.telemetry.redaction import error_text, masked_error, trace_of, witho
 from outbox.channels.handlers import Message, MessageHandler, Outcome, send_budget
 from outbox.delivery.candidates import in_waves
 from outbox.delivery.claim import Claim
-from outbox.delivery.settle import (
-    LONGEST_RECEIPT,
-    Call,
-    Settlement,
-    open_attempts,
-    release,
-    settle_at_last,
-    while_leased,
-)
+from outbox.delivery.settle import LONGEST_RECEIPT, Call, Settlement, open_attempts, release, settle, while_leased
 from outbox.letters.burial import LONGEST_ERROR
 
 MOST_LINKS = 25  # of a call with many messages: a link costs 13 us, and such a message 70
@@ -53,28 +46,26 @@ class DeliveryRun:
         """Send what can be sent; returns how many were accepted."""
         try:
             for wave in in_waves(self.claim.messages):
-                for chunk in self._chunks(self._unblocked(wave)):
+                for chunk in batched(self._unblocked(wave), self.handler.chunk):
                     if self._must_stop():
                         return self.sent
                     self._send(chunk)
         finally:
             # Also after an error: what was not tried must not wait for the end of the lease.
-            rest = [(message, message.available_at) for message in self._untried()]
-            why = self.halt or "an earlier message of the aggregate waits"
-            until_it_stands(
-                lambda: release(self.claim, [*self.released, *rest], why),
-                "outbox-release",
-                while_leased(self.claim, self.stop),
-            )
+            if len(self.tried) < len(self.claim.messages):
+                self._release_untried()
         return self.sent
 
-    def _untried(self) -> list[Message]:
-        """Messages that were neither tried nor released."""
-        messages = self.claim.messages
-        if len(self.tried) + len(self.released) == len(messages):
-            return []
+    def _release_untried(self) -> None:
+        """Those behind one that was not sent with the time they wait for, the others as they were."""
         done = {message.id for message in [*self.tried, *(message for message, _ in self.released)]}
-        return [message for message in messages if message.id not in done]
+        rest = [(message, message.available_at) for message in self.claim.messages if message.id not in done]
+        why = self.halt or "an earlier message of the aggregate waits"
+        until_it_stands(
+            lambda: release(self.claim, [*self.released, *rest], why),
+            "outbox-release",
+            while_leased(self.claim, self.stop),
+        )
 
     def _unblocked(self, wave: Sequence[Message]) -> Sequence[Message]:
         if not self.blocked:
@@ -87,11 +78,6 @@ class DeliveryRun:
             else:
                 self.released.append((message, max(until, message.available_at)))
         return free
-
-    def _chunks(self, wave: Sequence[Message]) -> Iterator[Sequence[Message]]:
-        size = self.handler.chunk
-        for start in range(0, len(wave), size):
-            yield wave[start : start + size]
 
     def _must_stop(self) -> bool:
         if not self.halt and self.stop.is_set():
@@ -107,7 +93,8 @@ class DeliveryRun:
         opened: dict[uuid.UUID, str] | None = None
         if handler.opens_attempts:
             opened = open_attempts(claim, chunk, started, self.stop)
-            chunk = self._without_lost(chunk, opened)
+            if len(opened) < len(chunk):
+                chunk = self._without_lost(chunk, opened)
         # It may have taken long. What is not tried after all is released, and its attempt with it.
         if not chunk or self._must_stop():
             return
@@ -117,13 +104,15 @@ class DeliveryRun:
             outcomes = call(handler, chunk, screened)
         metrics.DELIVERY_SECONDS.labels(claim.channel).observe(time.perf_counter() - before)
         results = list(zip(chunk, outcomes, strict=True))
-        settlement = settle_at_last(claim, handler, Call(results, started, opened), self.stop)
+        tried = Call(results, started, opened)
+        # Again after a deadlock or while the database is away: what is not settled is sent twice.
+        settlement = until_it_stands(
+            lambda: settle(claim, handler, tried), "outbox-settle", while_leased(claim, self.stop)
+        )
         self._learn(results, settlement)
 
     def _without_lost(self, chunk: Sequence[Message], opened: Mapping[uuid.UUID, str]) -> Sequence[Message]:
         """Those whose attempt is on record. Another worker decides about the others, and so about those after them."""
-        if len(opened) == len(chunk):
-            return chunk
         for message in chunk:
             if message.id not in opened:
                 self.tried.append(message)

@@ -79,14 +79,15 @@ def decide_uncertain(handler: MessageHandler) -> int:
         now = database_now()
         undecided = OutboxMessage.objects.in_channel(handler.name).uncertain().filter(available_at__lte=now)
         messages = read_messages(undecided.from_id(lowest).locked()[:A_ROUND])
+        if not messages:
+            return 0
         spent = [m for m in messages if m.attempts > limits().attempts]
         again = [m for m in messages if m.attempts <= limits().attempts]
         moved = retry_uncertain([m.id for m in again], now)
         if again:
             log_committed("messages_retried", channel=handler.name, messages=moved, ids=ids_of(again))
         give_up_uncertain(handler.name, spent, UNDECIDED, now)
-        if messages:
-            counters.add({(FLOW, handler.name, "retried_uncertain"): moved}, now)
+        counters.add({(FLOW, handler.name, "retried_uncertain"): moved}, now)
     return len(messages)
 
 

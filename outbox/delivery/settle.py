@@ -25,7 +25,6 @@ from config.database.queries import compiled
 from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Rewrite, Upsert, timestamp_text, uuid_text
 from config.fields import in_ascii, uuid7
-from config.flows import event_label
 from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.logs import log, log_committed
@@ -121,15 +120,13 @@ def _open_for_held(claim: Claim, messages: Sequence[Message], now: datetime) -> 
     return {message.id: claim.attempts[message.id] for message in held}
 
 
-def close_attempts(results: Sequence[tuple[Message, Outcome]], opened: dict[uuid.UUID, str], now: datetime) -> None:
-    rows = [(opened[message.id], *_words(outcome)) for message, outcome in results]
-    CLOSE.run(rows, {"finished_at": now})
-
-
-def write_closed(claim: Claim, results: Results, started: datetime, now: datetime) -> None:
-    """Insert the finished attempts of a batch that may be repeated without harm."""
-    rows = [(uuid7().hex, message.id.hex, message.attempts, *_words(outcome)) for message, outcome in results]
-    CLOSED.run(rows, _constants(claim, started, now))
+def close_attempts(claim: Claim, call: Call, results: Results, now: datetime) -> None:
+    """Those that were opened before the call; of a batch that may be repeated without harm they are inserted now."""
+    if call.opened is None:
+        rows = [(uuid7().hex, message.id.hex, message.attempts, *_words(outcome)) for message, outcome in results]
+        CLOSED.run(rows, _constants(claim, call.started, now))
+    else:
+        CLOSE.run([(call.opened[message.id], *_words(outcome)) for message, outcome in results], {"finished_at": now})
 
 
 def _constants(claim: Claim, started: datetime, finished: datetime | None) -> dict[str, object]:
@@ -192,11 +189,6 @@ class Call:
     results: Results
     started: datetime
     opened: dict[uuid.UUID, str] | None = None
-
-
-def settle_at_last(claim: Claim, handler: MessageHandler, call: Call, stop: threading.Event) -> Settlement:
-    """Settle; again after a deadlock or while the database is away, because what is not settled is sent twice."""
-    return until_it_stands(lambda: settle(claim, handler, call), "outbox-settle", while_leased(claim, stop))
 
 
 def while_leased(claim: Claim, stop: threading.Event) -> Callable[[int, Remedy], bool]:
@@ -289,37 +281,40 @@ def _write(claim: Claim, handler: MessageHandler, call: Call, results: Results) 
     changed += UNSENT.run([row_of(m, after) for m, _, after in unsent], {"lease_until": None, "lease_token": token})
     if changed != len(results):
         raise FenceLost
-    if call.opened is None:
-        write_closed(claim, results, call.started, now)
-    else:
-        close_attempts(results, call.opened, now)
+    close_attempts(claim, call, results, now)
     letters = {
         m.id: letter_of(claim.channel, m, "deliver", after.letter, after.error, now)
         for m, _, after in unsent
         if after.letter
     }
-    bury(list(letters.values()), FLOW, now)
+    if letters:
+        bury(list(letters.values()), FLOW, now)
     handler.settled(results, now)
     settlement = Settlement({m.id: after for m, _, after in unsent})
     if results:
         settlement.halt = _tell_channel(claim, handler, results, letters, now)
-    _add_counts(claim, results, len(letters), now)
-    _log_states(claim, [m for m, _ in sent], [(m, after.state) for m, _, after in unsent])
+    kinds: Counter[str] = Counter(outcome.kind for _, outcome in results)
+    kinds["buried"] = len(letters)
+    counters.add({(FLOW, claim.channel, kind): number for kind, number in kinds.items()}, now)
+    _log_states(claim, [m for m, _ in sent], unsent)
     return settlement
 
 
-def _log_states(claim: Claim, sent: Sequence[Message], unsent: Sequence[tuple[Message, str]]) -> None:
+def _log_states(claim: Claim, sent: Sequence[Message], unsent: Sequence[tuple[Message, Outcome, NextState]]) -> None:
     """A line for each state that messages came to, when it is committed."""
     channel = claim.channel
     if sent:
         # Most often all that were claimed: their ids are spelt already.
         ids = claim.ids if sent == claim.messages else ids_of(sent)
         log_committed("messages_sent", channel=channel, messages=len(sent), ids=ids)
-    if again := [message for message, state in unsent if state == "pending"]:
+    came_to: dict[str, list[Message]] = {}
+    for message, _outcome, after in unsent:
+        came_to.setdefault(after.state, []).append(message)
+    if again := came_to.get("pending"):
         log_committed("messages_retried", channel=channel, messages=len(again), ids=ids_of(again))
-    if unclear := [message for message, state in unsent if state == "uncertain"]:
+    if unclear := came_to.get("uncertain"):
         log_committed("messages_uncertain", "warning", channel=channel, messages=len(unclear), ids=ids_of(unclear))
-    if dead := [message for message, state in unsent if state == "dead_lettered"]:
+    if dead := came_to.get("dead_lettered"):
         log_committed("messages_dead", "warning", channel=channel, messages=len(dead), ids=ids_of(dead))
 
 
@@ -327,11 +322,13 @@ def _tell_channel(
     claim: Claim, handler: MessageHandler, results: Results, letters: Mapping[uuid.UUID, Letter], now: datetime
 ) -> str:
     """Update breaker, pause and waiting time of the channel; returns the reason to stop sending, or an empty one."""
-    outcomes = [outcome for _, outcome in results]
-    # Where one message of a call got an answer, somebody is there.
-    calls = [min(call, key=lambda o: o.kind == "unreachable") for call in handler.per_call(outcomes)]
     # Asked once: there is nearly never anything to end, and each UPDATE would be a round trip a mail.
     troubled = bool(_troubled(channel=claim.channel))
+    outcomes = [outcome for _, outcome in results]
+    if not troubled and all(outcome.ok for outcome in outcomes):
+        return ""
+    # Where one message of a call got an answer, somebody is there.
+    calls = [min(call, key=lambda o: o.kind == "unreachable") for call in handler.per_call(outcomes)]
     halt = "breaker open" if permits.note_outcomes(claim.channel, calls, now, troubled=troubled) else ""
     refused = next((outcome for outcome in outcomes if outcome.kind == "auth"), None)
     if refused:
@@ -350,12 +347,6 @@ def _tell_channel(
 @compiled
 def _troubled(channel: str) -> QuerySet[ChannelState, object]:
     return ChannelState.objects.named(channel).troubled().values_list("name")
-
-
-def _add_counts(claim: Claim, results: Results, buried: int, now: datetime) -> None:
-    kinds: Counter[str] = Counter(outcome.kind for _, outcome in results)
-    counts = {(FLOW, claim.channel, kind): number for kind, number in kinds.items()}
-    counters.add({**counts, (FLOW, claim.channel, "buried"): buried}, now)
 
 
 def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str) -> int:
@@ -389,14 +380,15 @@ def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str
 def _count(claim: Claim, call: Call) -> None:
     tries = Counter((message.event_type, outcome.kind) for message, outcome in call.results)
     for (event_type, kind), number in tries.items():
-        metrics.DELIVERIES.labels(claim.channel, event_label(event_type), kind).inc(number)
+        metrics.DELIVERIES.labels(claim.channel, metrics.event_label(event_type), kind).inc(number)
     now = claim.clock()
     sent = [message for message, outcome in call.results if outcome.ok]
     for message in sent:
         metrics.COMMIT_TO_SEND.observe(max(0.0, (now - message.created_at).total_seconds()))
     if claim.recorded:
         _time_legs(claim, call.started, now, sent)
-    _log_failures(claim.channel, call.results)
+    if len(sent) < len(call.results):
+        _log_failures(claim.channel, call.results)
 
 
 def _log_failures(channel: str, results: Results) -> None:

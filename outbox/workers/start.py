@@ -14,7 +14,6 @@ from django.db import connection
 
 from config.database.clock import database_now
 from config.environment.env import BadSetting
-from config.flows import event_labels
 from config.kafka.consumer import consumer_of
 from config.kafka.consumer.writer import parallel_writers
 from config.processes import worker as loop
@@ -97,7 +96,8 @@ def _chosen(names: Sequence[str] | None) -> list[MessageHandler]:
 def _begin_counting(chosen: Sequence[MessageHandler], path: str) -> None:
     """Whoever delivers exports all that it may count."""
     metrics.from_zero(metrics.OUTBOX_CLAIMS, [path])
-    metrics.from_zero(metrics.DELIVERIES, [handler.name for handler in chosen], event_labels(), get_args(Kind))
+    types = [*sorted(metrics.EVENT_TYPES), metrics.OTHER_TYPE]
+    metrics.from_zero(metrics.DELIVERIES, [handler.name for handler in chosen], types, get_args(Kind))
 
 
 def listen(

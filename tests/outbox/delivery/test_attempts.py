@@ -10,7 +10,7 @@ from config.database.clock import database_now
 from outbox.delivery.candidates import read_messages
 from outbox.delivery.claim import claim
 from outbox.delivery.overdue import rescue
-from outbox.delivery.settle import close_attempts
+from outbox.delivery.settle import Call, close_attempts
 from outbox.messages import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
 from tests.outbox.scripted import PERMANENT, TRANSIENT, message, promise
@@ -28,8 +28,9 @@ def test_an_attempt_is_closed_once(memory, go):
     go(memory)
     assert outcomes() == [("transient", ""), ("sent", "esp-7")]
     results = [(one, PERMANENT) for one in read_messages(OutboxMessage.objects.all())]
+    nothing, now = claim(memory, "poll", 1), database_now()
     for attempt in DeliveryAttempt.objects.all():
-        close_attempts(results, {pk: attempt.pk.hex}, database_now())
+        close_attempts(nothing, Call(results, now, {pk: attempt.pk.hex}), results, now)
     assert outcomes() == [("transient", ""), ("sent", "esp-7")]
 
 

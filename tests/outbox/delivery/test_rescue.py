@@ -42,7 +42,7 @@ def die(memory, monkeypatch, during: str = "call") -> None:
     with monkeypatch.context() as patch:
         patch.setattr("outbox.delivery.deliver.release", lambda *args: 0)
         if during != "claim":
-            patch.setattr(f"outbox.delivery.deliver.{'settle_at_last' if during == 'settle' else 'call'}", killed)
+            patch.setattr(f"outbox.delivery.deliver.{during}", killed)
             with pytest.raises(Killed):
                 deliver(found, memory, threading.Event())
 
@@ -168,7 +168,7 @@ def test_a_call_whose_outcome_cannot_be_written_is_not_given_back(memory, monkey
         raise RuntimeError("no database")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError):
-        patch.setattr("outbox.delivery.deliver.settle_at_last", broken)
+        patch.setattr("outbox.delivery.deliver.settle", broken)
         deliver(claim(memory, "poll", 10), memory, threading.Event())
     assert message(pk).state == "processing"
     over()

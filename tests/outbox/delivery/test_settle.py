@@ -36,7 +36,7 @@ def deadlocks(monkeypatch):
                 raise OperationalError(1213, "Deadlock found")
             return real(*arguments)
 
-        monkeypatch.setattr(settle, "settle", deadlock)
+        monkeypatch.setattr("outbox.delivery.deliver.settle", deadlock)
         monkeypatch.setattr(worker, "wait_for_rerun", lambda *_, **__: None)
         return tried
 
