@@ -21,6 +21,7 @@ from django.conf import settings
 from config.environment.env import secret_in
 from config.letters import Refusal
 from config.processes.worker import awaited_at_the_end
+from outbox.notices.services import INCIDENTS, WITHOUT_KEY
 
 FILE = "file:"
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -70,12 +71,12 @@ def _keys() -> MultiFernet:
 
 # -- The process that looks and sends ------------------------------------------------------------------------
 @dataclass(frozen=True)
-class TryResult:
-    """What a try came to. `unsure`: it may have arrived, and nobody said so."""
+class NoticeOutcome:
+    """The outcome of one try. `unsure`: it may have arrived, and nobody said so."""
 
-    sent: bool
+    ok: bool
     unsure: bool = False
-    fault: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def look_at(address: str) -> str:
         return sender_process.ready()
 
 
-def send(address: str, about_to: Callable[[bool], Words | None]) -> TryResult | None:
+def send(address: str, about_to: Callable[[bool], Words | None]) -> NoticeOutcome | None:
     """Send once. `about_to` is called when all is ready, with whether the service keeps incidents, and says what to send.
 
     When it has nothing, nothing was sent, and None is returned.
@@ -109,7 +110,7 @@ def send(address: str, about_to: Callable[[bool], Words | None]) -> TryResult | 
             words = about_to(sender_process.keeps_incidents)
             return sender_process.go(words) if words else None
     except Refusal as refusal:
-        return TryResult(sent=False, fault=str(refusal))
+        return NoticeOutcome(ok=False, error=str(refusal))
 
 
 class SenderProcess:
@@ -121,7 +122,7 @@ class SenderProcess:
         self.order = {
             "url": address, "schemas": settings.NOTIFY_SCHEMAS, "allowed": settings.NOTIFY_ALLOWED_HOSTS,
             "connect": min(5.0, self.seconds), "read": self.seconds, "seconds": STARTING + self.seconds,
-            "only_look": only_look,
+            "only_look": only_look, "incidents": INCIDENTS, "without_key": WITHOUT_KEY,
         }  # fmt: skip
         environment = {name: os.environ[name] for name in KEPT if name in os.environ}
         self.process = subprocess.Popen(
@@ -146,15 +147,15 @@ class SenderProcess:
         self.keeps_incidents = bool(answer["keeps_incidents"])
         return str(answer["ready"])
 
-    def go(self, words: Words) -> TryResult:
+    def go(self, words: Words) -> NoticeOutcome:
         """Let it send, for NOTIFY_TIMEOUT_SECONDS at the longest."""
         if self.process.poll() is not None:  # we were stopped for long, and it does not wait for ever
-            return TryResult(sent=False, fault="the program that sends had ended before it was told what")
+            return NoticeOutcome(ok=False, error="the program that sends had ended before it was told what")
         with awaited_at_the_end(self.seconds):
             answer = self._say(json.dumps(asdict(words)), self.seconds)
         if answer is None:
-            return TryResult(sent=False, unsure=True, fault=f"no answer within {self.seconds:g} s")
-        return TryResult(bool(answer["sent"]), bool(answer["unsure"]), str(answer["fault"]))
+            return NoticeOutcome(ok=False, unsure=True, error=f"no answer within {self.seconds:g} s")
+        return NoticeOutcome(bool(answer["sent"]), bool(answer["unsure"]), str(answer["fault"]))
 
     def _say(self, line: str, seconds: float) -> dict[str, object] | None:
         """Its answer to a line; None when none came in time."""

@@ -39,16 +39,16 @@ def look(now: datetime) -> int:
     needs = {(need.kind, need.key[:200]): need for need in reversed(needs_one_by_one(now))}
     over = _over(needs, now)
     with transaction.atomic():
-        decide_cut_off(now)
+        rescue_notices(now)
         record_incidents(needs, over, now)
         return plan(now)
 
 
-def decide_cut_off(now: datetime) -> int:
+def rescue_notices(now: datetime) -> int:
     """Notices whose sender died on the way may have arrived: they are told again when the window is over, and say so."""
     cut = [
         notice
-        for notice in Notice.objects.cut_off(now)
+        for notice in Notice.objects.lost(now)
         if Notice.objects.filter(pk=notice.pk, state=State.SENDING, token=notice.token).update(
             state=State.UNSURE,
             repeat=True,
@@ -205,7 +205,7 @@ def _reminder(incident: Incident, told: History, now: datetime) -> int:
     if not every or incident.urgency != "now" or last is None or (now - last).total_seconds() < every:
         return 0
     previous = told.phases.get(Phase.REMINDED)
-    if previous is not None and previous.state in Notice.UNSETTLED:
+    if previous is not None and previous.state in Notice.UNFINISHED:
         return 0
     return previous.number + 1 if previous else 1
 
@@ -257,7 +257,7 @@ def oldest_unsent(now: datetime) -> datetime | None:
     Since it was due, or since the first of the tries that failed in a row: each of them moves its time on.
     """
     people = Subscription.objects.of_active_people()
-    waiting = Notice.objects.unsettled().filter(subscription__in=people)
+    waiting = Notice.objects.unfinished().filter(subscription__in=people)
     since = waiting.aggregate(
         due=Min("due_at", filter=Q(due_at__lte=now)),
         refused=Min(

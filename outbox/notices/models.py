@@ -120,7 +120,7 @@ class IncidentQuerySet(models.QuerySet["Incident"]):
 
     def outdated(self, before: datetime) -> Self:
         """Long over, and of no notice that has still to go."""
-        waiting = Notice.objects.filter(incident=OuterRef("pk"), state__in=Notice.UNSETTLED)
+        waiting = Notice.objects.filter(incident=OuterRef("pk"), state__in=Notice.UNFINISHED)
         return self.filter(Q(over_at__lt=before) & ~Exists(waiting))
 
 
@@ -158,21 +158,21 @@ class NoticeQuerySet(models.QuerySet["Notice"]):
         """What cannot wait, then the others; those of one incident as they came."""
         return self.order_by(urgency_rank(), "created_at", "pk")
 
-    def unsettled(self) -> Self:
-        return self.filter(state__in=Notice.UNSETTLED)
+    def unfinished(self) -> Self:
+        return self.filter(state__in=Notice.UNFINISHED)
 
-    def taken_by(self, token: uuid.UUID) -> Self:
+    def held_by(self, token: uuid.UUID) -> Self:
         """Those that this try was the last to take; who came late may still say that they arrived."""
         return self.filter(token=token, state__in=[Notice.State.SENDING, Notice.State.UNSURE])
 
-    def cut_off(self, now: datetime) -> Self:
+    def lost(self, now: datetime) -> Self:
         """Those whose sender is gone: what became of them nobody knows."""
         return self.filter(state=Notice.State.SENDING, tried_at__lte=now - LEASE)
 
     def outdated(self, before: datetime) -> Self:
         """Old ones that nobody sends any more: settled, or for an account that may not log in."""
         told = Subscription.objects.of_active_people().filter(pk=OuterRef("subscription"))
-        return self.filter(~Q(state__in=Notice.UNSETTLED) | ~Exists(told), created_at__lt=before)
+        return self.filter(~Q(state__in=Notice.UNFINISHED) | ~Exists(told), created_at__lt=before)
 
 
 class Notice(models.Model):
@@ -193,7 +193,7 @@ class Notice(models.Model):
         SENT = "sent"
         GIVEN_UP = "given_up"
 
-    UNSETTLED = ("waiting", "sending", "unsure")
+    UNFINISHED = ("waiting", "sending", "unsure")
 
     subscription = models.ForeignKey(Subscription, on_delete=models.CASCADE, related_name="notices")
     incident = models.ForeignKey(Incident, null=True, on_delete=models.CASCADE, related_name="notices")

@@ -1,4 +1,8 @@
-"""Claims what a subscription is due, says it, sends it outside of any transaction, settles; and the worker `notify_people`."""
+"""Claims what a subscription is due, sends it outside of any transaction, settles; and the worker `notify_people`.
+
+The steps are those of outbox/delivery, and bear the same names. They are written twice on purpose: notices must leave
+when the outbox does not.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,19 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from django.db import DatabaseError, connections, transaction
+from django.db import connections, transaction
 from django.db.models import F, Q
 
 from config.database.clock import database_now
-from config.database.retry import Remedy, full_jitter, remedy_for, wait_for_rerun
+from config.database.retry import full_jitter
 from config.letters import Refusal
 from config.processes import worker
+from config.processes.worker import until_it_stands
 from config.telemetry import metrics
 from config.telemetry.activity import activity
 from config.telemetry.logs import RowIds, log, log_committed
 from outbox.bookkeeping.leases import only_one
-from outbox.notices.addresses import TryResult, Words, send, unseal
+from outbox.notices.addresses import NoticeOutcome, Words, send, unseal
 from outbox.notices.incidents import look, outside_quiet_hours, window
 from outbox.notices.models import LEASE, Incident, Notice, Subscription
 from outbox.notices.words import ENDS, headline, is_over, words_of
@@ -34,14 +39,14 @@ Result = TypeVar("Result")
 
 # -- Claim, send, settle -------------------------------------------------------------------------------------
 LOOK = 10.0  # seconds between two looks at what needs people
-AT_ONCE = 4  # subscriptions that are served side by side: one that hangs delays no other
+AT_ONCE = 4  # subscriptions that are delivered to side by side: one that hangs delays no other
 # Of these at most so many that failed last time, and so many of people and not of teams; of one person one.
 FAILING_AT_ONCE, PERSONAL_AT_ONCE = 2, 3
 MOST = 200  # notices in one message
 FIRST_WAIT, LONGEST_WAIT = 20.0, 600.0  # seconds after a failure, at most; doubled each time
 PATIENCE = timedelta(days=1)  # then a notice is given up
 PAUSE = 1.0
-MOST_RERUNS = 10  # of a transaction of which no answer comes: some seconds, far less than a lease
+MOST_RERUNS = 20  # of a transaction of which no answer comes: some seconds, far less than a lease
 
 
 @dataclass(frozen=True)
@@ -62,55 +67,40 @@ class NoticeClaim:
         return replace(self, notices=self.notices[:1])
 
 
-def serve(pk: int) -> bool:
+def deliver(pk: int) -> bool:
     """Tell one subscription what is due; whether there was anything."""
-    claim = claim_notices(pk, database_now())
-    if claim is None:
+    claimed = claim(pk, database_now())
+    if claimed is None:
         return False
-    claim, outcome = _try(claim)
+
+    def about_to(keeps_incidents: bool) -> Words | None:
+        nonlocal claimed
+        claimed = claimed.first if keeps_incidents else claimed
+        words = words_of(claimed.notices, claimed.subscription, database_now())
+        return words if open_attempts(claimed) else None
+
+    try:
+        outcome = send(unseal(claimed.subscription.address), about_to)
+    except Refusal as refusal:
+        outcome = NoticeOutcome(ok=False, error=str(refusal))
     if outcome is None:
         log.info("notice_overtaken", subscription=pk)
-        release(claim)
+        release(claimed)
     else:
-        settle(claim, outcome, database_now())
+        settle(claimed, outcome, database_now())
     return True
 
 
-def _try(claim: NoticeClaim) -> tuple[NoticeClaim, TryResult | None]:
-    """What of a claim was tried, and what came of it."""
-    claim = claim
-
-    def about_to(keeps_incidents: bool) -> Words | None:
-        nonlocal claim
-        claim = claim.first if keeps_incidents else claim
-        words = words_of(claim.notices, claim.subscription, database_now())
-        return words if begin(claim) else None
-
-    try:
-        outcome = send(unseal(claim.subscription.address), about_to)
-    except Refusal as refusal:
-        outcome = TryResult(sent=False, fault=str(refusal))
-    return claim, outcome
+def _in_one_transaction(unit: Callable[[], Result]) -> Result:
+    """Where its answer is lost it runs again, and finds under its own token what it has done already: nobody waits for a
+    lease of one's own, and nothing is doubtful that was not sent."""
+    return until_it_stands(unit, "notify_people", lambda failures, _remedy: failures <= MOST_RERUNS)
 
 
-def _surely(step: Callable[[bool], Result]) -> Result:
-    """What a short transaction came to. Where its answer is lost it runs again, and finds under its own token what it has
-    done already: nobody waits for a lease of one's own, and nothing is doubtful that was not sent."""
-    for failures in itertools.count():
-        try:
-            return step(failures > 0)
-        except DatabaseError as error:
-            remedy = remedy_for(error)
-            if remedy not in (Remedy.RERUN, Remedy.WAIT) or failures >= MOST_RERUNS:
-                raise
-            wait_for_rerun("notify_people", error, remedy, failures + 1, longest=1.0)
-    raise AssertionError("it counts for ever")
-
-
-def claim_notices(pk: int, now: datetime) -> NoticeClaim | None:
+def claim(pk: int, now: datetime) -> NoticeClaim | None:
     """Lease the subscription, and read what is due; None when another process was faster, or nothing is left to say."""
     token = uuid.uuid4()
-    return _surely(lambda _again: _claim(pk, token, now))
+    return _in_one_transaction(lambda: _claim(pk, token, now))
 
 
 def _claim(pk: int, token: uuid.UUID, now: datetime) -> NoticeClaim | None:
@@ -141,12 +131,12 @@ def _withdraw(subscription: int, untrue: Sequence[Notice]) -> None:
         log_committed("notices_withdrawn", subscription=subscription, notices=len(untrue), ids=ids)
 
 
-def begin(claim: NoticeClaim) -> bool:
+def open_attempts(claim: NoticeClaim) -> bool:
     """Write down that these notices are about to be sent: from now on nobody knows without an answer. False: not ours any more."""
-    return _surely(lambda _again: _begin(claim, database_now()))
+    return _in_one_transaction(lambda: _open_attempts(claim, database_now()))
 
 
-def _begin(claim: NoticeClaim, now: datetime) -> bool:
+def _open_attempts(claim: NoticeClaim, now: datetime) -> bool:
     with transaction.atomic():
         if not Subscription.objects.held_by(claim.token).select_for_update().exists():
             return False
@@ -157,18 +147,19 @@ def _begin(claim: NoticeClaim, now: datetime) -> bool:
         if changed != len(claim.ids):
             transaction.set_rollback(True)
             return False
-        _tell(claim, [(pk, State.SENDING) for pk in claim.ids])
+        _log_states(claim, [(pk, State.SENDING) for pk in claim.ids])
     return True
 
 
 def release(claim: NoticeClaim) -> None:
     """Nothing was sent: whoever comes next may try."""
-    _surely(lambda _again: Subscription.objects.release(claim.token))
+    _in_one_transaction(lambda: Subscription.objects.release(claim.token))
 
 
-def settle(claim: NoticeClaim, outcome: TryResult, now: datetime) -> None:
+def settle(claim: NoticeClaim, outcome: NoticeOutcome, now: datetime) -> None:
     """Write down what came of it; what was decided meanwhile, because we took too long, stays as it is."""
-    _surely(lambda again: None if again and _is_settled(claim) else _settle(claim, outcome, now))
+    runs = itertools.count()
+    _in_one_transaction(lambda: None if next(runs) and _is_settled(claim) else _settle(claim, outcome, now))
 
 
 def _is_settled(claim: NoticeClaim) -> bool:
@@ -177,31 +168,31 @@ def _is_settled(claim: NoticeClaim) -> bool:
     return not Subscription.objects.held_by(claim.token).exists() and not sending.exists()
 
 
-def _settle(claim: NoticeClaim, outcome: TryResult, now: datetime) -> None:
+def _settle(claim: NoticeClaim, outcome: NoticeOutcome, now: datetime) -> None:
     test = all(notice.phase == Phase.TEST for notice in claim.notices)
     with transaction.atomic():
-        if outcome.sent:
+        if outcome.ok:
             moved = _sent(claim, now)
             changes = {"sent_at": now, "failures": 0, "failing_since": None, "next_try_at": None, "error": ""}
         else:
             moved = _not_sent(claim, outcome, now, test)
             changes = _failure(claim.subscription, outcome, now)
         held = Subscription.objects.release(claim.token, **changes)
-        _tell(claim, moved)
+        _log_states(claim, moved)
     if not held or len(moved) != len(claim.ids):
         lost = sorted(set(claim.ids) - dict(moved).keys())
         metrics.FENCE_LOST.inc(len(lost))
         ids = RowIds(lost, notice_id=None)
         log.warning("notice_fence_lost", subscription=claim.subscription.pk, notices=len(lost), ids=ids)
-    metrics.NOTICES.labels("sent" if outcome.sent else "unsure" if outcome.unsure else "failed").inc(len(claim.ids))
-    if not outcome.sent:
-        log.warning("notice_not_sent", subscription=claim.subscription.pk, unsure=outcome.unsure, why=outcome.fault)
+    metrics.NOTICES.labels("sent" if outcome.ok else "unsure" if outcome.unsure else "failed").inc(len(claim.ids))
+    if not outcome.ok:
+        log.warning("notice_not_sent", subscription=claim.subscription.pk, unsure=outcome.unsure, why=outcome.error)
 
 
 Moved = Sequence[tuple[int, str]]  # notices with their new states
 
 
-def _tell(claim: NoticeClaim, moved: Moved) -> None:
+def _log_states(claim: NoticeClaim, moved: Moved) -> None:
     if moved:
         ids = RowIds(moved, notice_id=0, became=1)
         log_committed("notices_moved", subscription=claim.subscription.pk, notices=len(moved), ids=ids)
@@ -210,7 +201,7 @@ def _tell(claim: NoticeClaim, moved: Moved) -> None:
 def _sent(claim: NoticeClaim, now: datetime) -> Moved:
     moved = []
     for notice in claim.notices:
-        if Notice.objects.taken_by(claim.token).filter(pk=notice.pk).update(
+        if Notice.objects.held_by(claim.token).filter(pk=notice.pk).update(
             state=State.SENT, sent_at=now, error="", title=headline(notice)[:300],
             said_over=notice.phase not in ENDS and is_over(notice),
         ):  # fmt: skip
@@ -218,8 +209,8 @@ def _sent(claim: NoticeClaim, now: datetime) -> Moved:
     return moved
 
 
-def _not_sent(claim: NoticeClaim, outcome: TryResult, now: datetime, test: bool) -> Moved:
-    """Notices that did not get as far as `begin` are due as before; the others wait, those that may have arrived for a window."""
+def _not_sent(claim: NoticeClaim, outcome: NoticeOutcome, now: datetime, test: bool) -> Moved:
+    """Notices that did not get as far as `open_attempts` are due as before; the others wait, those that may have arrived for a window."""
     moved: list[tuple[int, str]] = []
     for notice in claim.notices:
         mine = Notice.objects.filter(Q(state=State.SENDING, token=claim.token) | Q(state=notice.state), pk=notice.pk)
@@ -231,7 +222,7 @@ def _not_sent(claim: NoticeClaim, outcome: TryResult, now: datetime, test: bool)
             state = State.UNSURE if outcome.unsure or notice.repeat else State.WAITING
             changes["due_at"] = outside_quiet_hours(claim.subscription, _urgency(notice.incident), now + pause)
             changes |= {"repeat": True} if outcome.unsure else {}
-        if mine.update(state=state, error=outcome.fault[:300], **changes):
+        if mine.update(state=state, error=outcome.error[:300], **changes):
             moved.append((notice.pk, state))
     return moved
 
@@ -240,20 +231,20 @@ def _urgency(incident: Incident | None) -> str:
     return incident.urgency if incident else "now"
 
 
-def _failure(subscription: Subscription, outcome: TryResult, now: datetime) -> dict[str, object]:
+def _failure(subscription: Subscription, outcome: NoticeOutcome, now: datetime) -> dict[str, object]:
     pause = full_jitter(subscription.failures + 1, base=FIRST_WAIT, cap=LONGEST_WAIT)
     return {
         "failures": F("failures") + 1,
         "failing_since": subscription.failing_since or now,
         "next_try_at": now + timedelta(seconds=PAUSE + pause),
-        "error": outcome.fault[:300],
+        "error": outcome.error[:300],
     }
 
 
 # -- The worker ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Serving:
-    """A subscription that is being served."""
+class NoticeDelivery:
+    """What a subscription is due, and is being delivered."""
 
     owner: int | None
     fails: bool
@@ -262,11 +253,11 @@ class Serving:
 
 @dataclass
 class NoticeSender:
-    """Looks every ten seconds at what needs people, and serves several subscriptions side by side."""
+    """Looks every ten seconds at what needs people, and delivers to several subscriptions side by side."""
 
     patient: bool = False  # wait for what is on its way before anything else, so that nothing to do means nothing
     looked_at: float = 0.0
-    going: dict[int, Serving] = field(default_factory=dict)  # by subscription
+    going: dict[int, NoticeDelivery] = field(default_factory=dict)  # by subscription
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE, "notice"))
 
     def tick(self) -> int:
@@ -275,7 +266,7 @@ class NoticeSender:
         self._fill_threads()
         if self.going:
             wait(
-                (serving.future for serving in self.going.values()),
+                (delivery.future for delivery in self.going.values()),
                 timeout=None if self.patient else PAUSE,
                 return_when=FIRST_COMPLETED,
             )
@@ -288,13 +279,13 @@ class NoticeSender:
         due = Subscription.objects.with_due_notices(database_now()).exclude(pk__in=self.going)
         for pk, owner, failures in due.values_list("pk", "owner_id", "failures"):
             if self._has_room(owner, failures > 0):
-                self.going[pk] = Serving(owner, failures > 0, self.pool.submit(partial(_serve_in_thread, pk)))
+                self.going[pk] = NoticeDelivery(owner, failures > 0, self.pool.submit(partial(_deliver_in_thread, pk)))
 
     def _has_room(self, owner: int | None, fails: bool) -> bool:
-        serving = self.going.values()
-        if len(serving) == AT_ONCE or (fails and sum(one.fails for one in serving) == FAILING_AT_ONCE):
+        going = self.going.values()
+        if len(going) == AT_ONCE or (fails and sum(delivery.fails for delivery in going) == FAILING_AT_ONCE):
             return False
-        owners = [one.owner for one in serving if one.owner is not None]
+        owners = [delivery.owner for delivery in going if delivery.owner is not None]
         return owner is None or (owner not in owners and len(owners) < PERSONAL_AT_ONCE)
 
     def _look_if_time(self) -> int:
@@ -306,19 +297,18 @@ class NoticeSender:
         return done
 
     def _reap(self) -> int:
-        over = [pk for pk, serving in self.going.items() if serving.future.done()]
-        return sum(
-            self.going.pop(pk).future.result() for pk in over
-        )  # an error of the database is the loop's to wait for
+        over = [pk for pk, delivery in self.going.items() if delivery.future.done()]
+        # An error of the database is the loop's to wait for.
+        return sum(self.going.pop(pk).future.result() for pk in over)
 
     def close(self) -> None:
         """Let what is on its way end."""
         self.pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _serve_in_thread(pk: int) -> bool:
+def _deliver_in_thread(pk: int) -> bool:
     try:
-        return serve(pk)
+        return deliver(pk)
     finally:
         connections.close_all()
 

@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -232,36 +231,14 @@ def _says_failure(answer: Any) -> bool:
     return isinstance(said, dict) and said.get("result") == "failure"
 
 
-@dataclass(frozen=True)
-class IncidentFields:
-    """How a plugin is told which incident it is about, and whether that begins (or goes on) or ends."""
-
-    key: str  # the name of its attribute
-    goes_on: str  # actions of the plugin
-    ends: str
-
-
-# Services that keep incidents: one key for each, which what begins it, each reminder and its end have in common.
-INCIDENTS = {
-    "pagerduty": IncidentFields("dedup", "trigger", "resolve"),
-    "incidentio": IncidentFields("dedup", "trigger", "resolve"),
-    "ilert": IncidentFields("dedup", "trigger", "resolve"),
-    "signl4": IncidentFields("external_id", "trigger", "resolve"),
-    "splunk": IncidentFields(
-        "entity_id", "map", "recovery"
-    ),  # by its urgency; what is only to be watched is no incident there
-    "opsgenie": IncidentFields("alias", "new", "close"),
-}
-
-
 class Target:
-    """A URL as apprise understands it."""
+    """A URL as apprise understands it; what is known of its service comes with the order (`services.py`)."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         from apprise import Apprise, AppriseAsset
 
         self.fault = ""
-        self.incidents: IncidentFields | None = None
+        self.incidents: tuple[str, str, str, dict[str, object]] | None = None
         asset = AppriseAsset(
             async_mode=False, app_id="Spillway", app_desc="Spillway", http_redirects=False, storage_mode="memory"
         )
@@ -274,10 +251,12 @@ class Target:
         if not set(names) & {schema.lower() for schema in order["schemas"]}:
             self.fault = f"{names[0]}:// is not in NOTIFY_SCHEMAS"
             return
-        self.incidents = next((INCIDENTS[name] for name in sorted(names) if name in INCIDENTS), None)
-        if "betterstack" in names and getattr(self.plugin, "mode", "") == "incident":
-            self.fault = "Better Stack takes no key for an incident: each reminder and each end would be a new one"
-            return
+        self.incidents = next((order["incidents"][name] for name in sorted(names) if name in order["incidents"]), None)
+        for name in sorted(set(names) & order["without_key"].keys()):
+            mode, fault = order["without_key"][name]
+            if getattr(self.plugin, "mode", "") == mode:
+                self.fault = fault
+                return
         # What the URL may say otherwise: no second try of its own, no redirect, no endless wait.
         self.plugin.retry, self.plugin.redirects = 0, False
         self.plugin.socket_connect_timeout, self.plugin.socket_read_timeout = order["connect"], order["read"]
@@ -308,12 +287,11 @@ class Target:
     def send(self, message: Mapping[str, Any]) -> bool:
         """What apprise says of a message; at a service that keeps incidents it is about the one of this key."""
         if self.incidents:
-            setattr(self.plugin, self.incidents.key, message["key"])
-            self.plugin.action = self.incidents.ends if message["over"] else self.incidents.goes_on
+            key, goes_on, ends, more = self.incidents
             self.plugin.status = None  # of a URL for SIGNL4, where it would stand before the action
-            if self.incidents is INCIDENTS["pagerduty"]:
-                self.plugin.overflow_mode = "truncate"  # a longer summary is refused
-            if self.incidents is INCIDENTS["opsgenie"]:
+            for name, setting in {**more, key: message["key"], "action": ends if message["over"] else goes_on}.items():
+                setattr(self.plugin, name, setting)
+            if self.service == "Opsgenie":
                 self.plugin.batch_size = self.plugin.default_batch_size  # one alert has one request
                 if message["over"]:
                     return _close_at_opsgenie(self.plugin, message)

@@ -162,7 +162,7 @@ class Notices:
 
         stopped = Watermark.objects.exclude(alarm="").count()
         known = Incident.objects.open().filter(title__contains="is stopped").count()
-        return stopped == known and not Notice.objects.unsettled().exists()
+        return stopped == known and not Notice.objects.unfinished().exists()
 
 
 def words_of(kind: str, receiver: Receiver) -> list[Heard]:

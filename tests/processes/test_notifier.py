@@ -111,7 +111,7 @@ def test_two_notifiers_under_kills_tell_each_thing_once(platform, receiver, monk
         victim = workers[number % 2]
         victim.kill()
         workers[number % 2] = platform.start("notify_people")
-    wait_for(lambda: not Notice.objects.unsettled().exists(), 4 * SOON, "everything to be told")
+    wait_for(lambda: not Notice.objects.unfinished().exists(), 4 * SOON, "everything to be told")
     heard = [f"{body.get('title', '')} {body.get('message', body.get('text', ''))}" for body in receiver.bodies]
     for number in range(6):
         naming = [text for text in heard if f"Bad {number}" in text and "Over:" not in text and "repeat" not in text]

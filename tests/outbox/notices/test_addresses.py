@@ -14,6 +14,7 @@ from config.letters import Refusal
 from config.processes import worker
 from outbox.notices.addresses import SenderProcess, Words, look_at, seal, send, unseal
 from outbox.notices.sender_process import Fence, Target, fault_of_hosts, is_inside, without_secrets
+from outbox.notices.services import INCIDENTS, WITHOUT_KEY
 from tests.outbox.notices.receiver import TOKEN
 
 HELLO = Words("Hello", "It is a test.")
@@ -25,7 +26,8 @@ def sends(address: str, words: Words = HELLO):
 
 def target(address: str) -> Target:
     """As the process that sends understands an address."""
-    return Target({"url": address, "schemas": settings.NOTIFY_SCHEMAS, "connect": 1.0, "read": 1.0})
+    known = {"incidents": INCIDENTS, "without_key": WITHOUT_KEY}
+    return Target({"url": address, "schemas": settings.NOTIFY_SCHEMAS, "connect": 1.0, "read": 1.0, **known})
 
 
 # -- Addresses inside this network ---------------------------------------------------------------------------
@@ -87,8 +89,8 @@ def test_a_host_inside_is_refused_when_it_is_saved_and_when_something_is_sent(re
     with pytest.raises(Refusal, match="inside this network"):
         look_at(receiver.plain)
     outcome = sends(receiver.plain)
-    assert (outcome.sent, outcome.unsure, receiver.bodies) == (False, False, [])
-    assert "inside this network" in outcome.fault
+    assert (outcome.ok, outcome.unsure, receiver.bodies) == (False, False, [])
+    assert "inside this network" in outcome.error
 
 
 @pytest.mark.parametrize(
@@ -210,8 +212,8 @@ def test_an_allowed_name_opens_what_it_resolves_to():
 # -- Sending -------------------------------------------------------------------------------------------------
 def test_a_webhook_and_one_shaped_as_slacks_are_told(receiver):
     assert look_at(receiver.plain) == "JSON at 127.0.0.1"
-    assert sends(receiver.plain).sent
-    assert sends(receiver.slack_shaped).sent
+    assert sends(receiver.plain).ok
+    assert sends(receiver.slack_shaped).ok
     plain, slack = receiver.bodies
     assert (plain["title"], plain["message"]) == ("Hello", "It is a test.")
     assert slack["text"] == "Hello\r\nIt is a test."
@@ -220,23 +222,23 @@ def test_a_webhook_and_one_shaped_as_slacks_are_told(receiver):
 
 def test_who_refuses_did_not_get_it_and_no_secret_stands_in_the_fault(receiver):
     receiver.answers = [500, 302]
-    assert sends(receiver.plain).fault == "HTTP 500"
+    assert sends(receiver.plain).error == "HTTP 500"
     redirected = sends(receiver.plain)
-    assert (redirected.sent, redirected.fault, len(receiver.bodies)) == (False, "HTTP 302", 2)
+    assert (redirected.ok, redirected.error, len(receiver.bodies)) == (False, "HTTP 302", 2)
     nobody = sends("json://127.0.0.1:1/secret-hook-of-ours")
-    assert (nobody.unsure, nobody.fault) == (False, "nobody answers there")
+    assert (nobody.unsure, nobody.error) == (False, "nobody answers there")
 
 
 def test_who_hangs_is_not_waited_for_and_may_have_got_it(receiver):
     receiver.answers = ["hang"]
     outcome = sends(receiver.plain)
-    assert (outcome.sent, outcome.unsure) == (False, True)
-    assert "no answer" in outcome.fault
+    assert (outcome.ok, outcome.unsure) == (False, True)
+    assert "no answer" in outcome.error
 
 
 def test_a_url_cannot_say_that_it_is_waited_for_longer_or_tried_twice(receiver):
     receiver.answers = [500, 200, 200]
-    assert not sends(f"{receiver.plain}?retry=5&wait=0&redirect=yes&rto=300").sent
+    assert not sends(f"{receiver.plain}?retry=5&wait=0&redirect=yes&rto=300").ok
     assert len(receiver.bodies) == 1
 
 
@@ -249,7 +251,7 @@ def test_who_is_told_to_stop_waits_for_the_answer_to_a_notice(receiver, monkeypa
         return say(sender_process, line, seconds)
 
     monkeypatch.setattr(SenderProcess, "_say", listening)
-    assert sends(receiver.plain).sent
+    assert sends(receiver.plain).ok
     (_, before), (going, (left,)) = awaited
     assert (before, going, worker._calls) == ([], True, {})
     assert 0 < left <= settings.NOTIFY_TIMEOUT_SECONDS

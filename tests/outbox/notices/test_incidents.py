@@ -16,7 +16,7 @@ from config.letters import Refusal
 from outbox.notices import incidents, sender_process
 from outbox.notices.addresses import Words, look_at, send
 from outbox.notices.models import Incident, Notice, Subscription
-from outbox.notices.sender import serve
+from outbox.notices.sender import deliver
 from tests.notifications.smtp_sink import Sink
 from tests.outbox.notices.conftest import a_need
 from tests.outbox.notices.incident_services import ADDRESSES, Services, incident_services
@@ -50,7 +50,7 @@ def told(row: Subscription) -> int:
     incidents.look(database_now())
     tries = 0
     while row.pk in Subscription.objects.with_due_notices(database_now()).values_list("pk", flat=True):
-        tries += serve(row.pk)
+        tries += deliver(row.pk)
     return tries
 
 
@@ -245,4 +245,4 @@ def test_a_mail_is_sent_when_its_server_has_taken_it_and_doubtful_when_it_does_n
         address = f"mailto://127.0.0.1:{sink.port}?smtp=127.0.0.1&mode=insecure&from=a@example.com&to=b@example.com"
         result = send(address, lambda keeps_incidents: None if keeps_incidents else Words("Hello", "A test."))
     assert result is not None
-    assert (result.sent, result.unsure) == outcome, result.fault
+    assert (result.ok, result.unsure) == outcome, result.error

@@ -14,7 +14,7 @@ from config.database.clock import database_now
 from outbox.notices import incidents, sender
 from outbox.notices.addresses import SenderProcess
 from outbox.notices.models import LEASE, Notice, Subscription
-from outbox.notices.sender import begin, claim_notices, serve
+from outbox.notices.sender import claim, deliver, open_attempts
 from tests.outbox.notices.conftest import a_need
 from tests.processes.proxy import Cutter
 
@@ -59,10 +59,10 @@ def stopped_before(
 def test_who_is_stopped_before_it_says_that_it_sends_leaves_it_to_the_other(row, receiver, monkeypatch):
     def another_sends() -> None:
         end_lease()
-        assert serve(row.pk)
+        assert deliver(row.pk)
 
     with stopped_before(monkeypatch, sender, "begin", another_sends):
-        assert serve(row.pk)
+        assert deliver(row.pk)
     assert (len(receiver.bodies), Notice.objects.get().state) == (1, "sent")
     assert "repeat" not in receiver.bodies[0]["message"]
     assert Subscription.objects.get().lease_token is None
@@ -70,8 +70,8 @@ def test_who_is_stopped_before_it_says_that_it_sends_leaves_it_to_the_other(row,
 
 def test_who_is_stopped_and_goes_on_before_anybody_else_sends_once(row, receiver, monkeypatch):
     with stopped_before(monkeypatch, sender, "begin", end_lease):
-        assert serve(row.pk)
-    assert not serve(row.pk)
+        assert deliver(row.pk)
+    assert not deliver(row.pk)
     assert len(receiver.bodies) == 1
 
 
@@ -83,7 +83,7 @@ def test_who_is_stopped_in_the_middle_is_told_again_with_a_mark_and_sends_nothin
         incidents.look(database_now())
         assert Notice.objects.get().state == "unsure"
         Notice.objects.update(due_at=database_now())
-        assert serve(row.pk)
+        assert deliver(row.pk)
 
     stopped: list[SenderProcess] = []
 
@@ -96,7 +96,7 @@ def test_who_is_stopped_in_the_middle_is_told_again_with_a_mark_and_sends_nothin
         return go(sender_process, words)
 
     monkeypatch.setattr(SenderProcess, "go", ended)
-    assert serve(row.pk)
+    assert deliver(row.pk)
     (body,) = receiver.bodies
     assert "may be a repeat" in body["message"]
     assert Notice.objects.get().state == "sent"
@@ -110,9 +110,9 @@ def test_one_whose_program_had_ended_has_not_sent_and_is_due_at_once(row, receiv
 
     with monkeypatch.context() as patch:
         patch.setattr(SenderProcess, "go", ended)
-        assert serve(row.pk)
+        assert deliver(row.pk)
     assert (Notice.objects.get().state, Notice.objects.get().repeat) == ("waiting", False)
-    assert serve(row.pk)
+    assert deliver(row.pk)
     assert "repeat" not in receiver.bodies[0]["message"]
 
 
@@ -131,7 +131,7 @@ def test_a_commit_whose_answer_is_lost_holds_up_no_notice_and_makes_none_doubtfu
     connection.close()
     connection.settings_dict = given | {"HOST": "127.0.0.1", "PORT": str(cutter.port)}
     try:
-        assert serve(row.pk)
+        assert deliver(row.pk)
     finally:
         connection.close()
         connection.settings_dict = given
@@ -143,8 +143,8 @@ def test_a_commit_whose_answer_is_lost_holds_up_no_notice_and_makes_none_doubtfu
 
 
 def test_a_claim_that_was_lost_is_left_to_who_holds_it(row):
-    late = claim_notices(row.pk, database_now())
+    late = claim(row.pk, database_now())
     end_lease()
-    assert claim_notices(row.pk, database_now())
+    assert claim(row.pk, database_now())
     assert late is not None
-    assert not begin(late)
+    assert not open_attempts(late)

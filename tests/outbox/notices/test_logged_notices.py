@@ -8,7 +8,7 @@ import pytest
 
 from config.database.clock import database_now
 from outbox.notices import incidents, sender
-from outbox.notices.addresses import TryResult
+from outbox.notices.addresses import NoticeOutcome
 from outbox.notices.models import Incident, Notice
 from tests.logged import lines
 from tests.outbox.notices.conftest import a_need
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize(
     ("outcome", "age", "became"),
     [
-        (TryResult(sent=True), 0, "sent"),
-        (TryResult(sent=False, fault="no"), 0, "waiting"),
-        (TryResult(sent=False, fault="no", unsure=True), 0, "unsure"),
-        (TryResult(sent=False, fault="no"), 2, "given_up"),
+        (NoticeOutcome(ok=True), 0, "sent"),
+        (NoticeOutcome(ok=False, error="no"), 0, "waiting"),
+        (NoticeOutcome(ok=False, error="no", unsure=True), 0, "unsure"),
+        (NoticeOutcome(ok=False, error="no"), 2, "given_up"),
     ],
 )
 def test_notices_that_are_sent_and_what_became_of_them_are_one_line_each(
@@ -32,10 +32,10 @@ def test_notices_that_are_sent_and_what_became_of_them_are_one_line_each(
     needed += [a_need(key="1"), a_need(key="2")]
     incidents.look(database_now())
     Notice.objects.update(created_at=database_now() - timedelta(days=age))
-    claim = sender.claim_notices(row.pk, database_now())
+    claimed = sender.claim(row.pk, database_now())
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
-        assert sender.begin(claim)
-        sender.settle(claim, outcome, database_now())
+        assert sender.open_attempts(claimed)
+        sender.settle(claimed, outcome, database_now())
     ids = [str(pk) for pk in Notice.objects.order_by("pk").values_list("pk", flat=True)]
     said = [line for line in lines(caplog) if line["event"] == "notices_moved"]
     assert [(line["subscription"], line["notices"], line["notice_id"], line["became"]) for line in said] == [
@@ -50,10 +50,10 @@ def test_who_lost_notices_says_of_none_what_became_of_them(
     row = subscribe()
     needed.append(a_need())
     incidents.look(database_now())
-    claim = sender.claim_notices(row.pk, database_now())
+    claimed = sender.claim(row.pk, database_now())
     Notice.objects.update(state="sent")
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
-        sender.settle(claim, TryResult(sent=True), database_now())
+        sender.settle(claimed, NoticeOutcome(ok=True), database_now())
     (line,) = lines(caplog)
     ids = [str(Notice.objects.get().pk)]
     assert (line["event"], line["notices"], line["notice_id"]) == ("notice_fence_lost", 1, ids)
@@ -89,7 +89,7 @@ def test_an_end_that_nobody_has_heard_of_and_that_is_none_is_told_to_be_withdraw
     notice = Notice.objects.get()
     Notice.objects.update(phase="resolved")
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
-        assert sender.claim_notices(row.pk, database_now()) is None
+        assert sender.claim(row.pk, database_now()) is None
     (line,) = lines(caplog)
     assert (line["event"], line["subscription"], line["notice_id"]) == ("notices_withdrawn", row.pk, [str(notice.pk)])
     assert not Notice.objects.exists()
@@ -101,7 +101,7 @@ def test_a_notice_whose_sender_died_is_told_to_be_in_doubt(
     row = subscribe()
     needed.append(a_need())
     incidents.look(database_now())
-    sender.begin(sender.claim_notices(row.pk, database_now()))
+    sender.open_attempts(sender.claim(row.pk, database_now()))
     Notice.objects.update(tried_at=database_now() - timedelta(days=1))
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
         incidents.look(database_now())

@@ -18,9 +18,9 @@ from config.database.retry import full_jitter
 from config.telemetry import metrics
 from outbox.flow import Outbox
 from outbox.notices import incidents, sender
-from outbox.notices.addresses import TryResult
+from outbox.notices.addresses import NoticeOutcome
 from outbox.notices.models import LEASE, Notice, Subscription
-from outbox.notices.sender import NoticeSender, begin, claim_notices, serve, settle, words_of
+from outbox.notices.sender import NoticeSender, claim, deliver, open_attempts, settle, words_of
 from tests.exported import exported
 from tests.outbox.notices.conftest import a_need
 
@@ -56,18 +56,18 @@ def test_one_notice_with_what_home_says_and_the_way_there(receiver, subscribe, n
     row = subscribe(receiver.plain)
     needed.append(a_need(amount=3, unit="messages wait"))
     look()
-    assert serve(row.pk)
+    assert deliver(row.pk)
     (body,) = receiver.bodies
     assert body["title"] == "[Spillway] Dead: worker 7"
     assert "Its process is gone." in body["message"]
     assert "3 messages wait, since" in body["message"]
     assert body["message"].endswith("https://ops.example.com/admin/about/7/")
     assert body["type"] == "failure"
-    assert (states(), serve(row.pk)) == (["sent"], False)
+    assert (states(), deliver(row.pk)) == (["sent"], False)
     assert exported(metrics.NOTICES)["sent",] >= 1
     needed.clear()
     look()
-    serve(row.pk)
+    deliver(row.pk)
     assert (receiver.titles[-1], receiver.bodies[-1]["type"]) == ("[Spillway] Over: Dead: worker 7", "success")
 
 
@@ -75,7 +75,7 @@ def test_what_comes_together_is_one_message(receiver, subscribe, needed):
     row = subscribe(receiver.plain)
     needed += [a_need("failure_group", str(number), "soon", f"Bad {number}") for number in range(30)]
     look()
-    serve(row.pk)
+    deliver(row.pk)
     (body,) = receiver.bodies
     assert body["title"] == "[Spillway] 30 things need you"
     assert body["message"].count("• ") == 20
@@ -89,7 +89,7 @@ def test_a_list_of_which_one_line_may_have_come_before_says_so(receiver, subscri
     needed += [a_need(key="1"), a_need(key="2")]
     look()
     Notice.objects.filter(incident__key="2").update(state="unsure", repeat=True)
-    serve(row.pk)
+    deliver(row.pk)
     assert "may be a repeat" in receiver.bodies[0]["message"]
 
 
@@ -99,9 +99,9 @@ def test_what_is_held_until_the_morning_says_that_it_is_over(receiver, subscribe
     look()
     needed.pop()
     look()
-    assert not serve(row.pk), "it is quiet"
+    assert not deliver(row.pk), "it is quiet"
     waited(days=1)
-    serve(row.pk)
+    deliver(row.pk)
     (body,) = receiver.bodies
     assert body["title"] == "[Spillway] 1 thing needs you, 1 is over"
     assert "• Was, and is over: Dead: worker 2" in body["message"]
@@ -112,16 +112,16 @@ def test_an_end_that_nobody_heard_of_before_it_came_back_is_no_news(receiver, su
     row = subscribe(receiver.plain)
     needed.append(a_need())
     look()
-    serve(row.pk)
+    deliver(row.pk)
     needed.clear()
     look()
     needed.append(a_need())
     look()
-    assert not serve(row.pk)
+    assert not deliver(row.pk)
     assert receiver.titles == ["[Spillway] Dead: worker 7"]
     needed.clear()
     look()
-    serve(row.pk)
+    deliver(row.pk)
     assert receiver.titles[1:] == ["[Spillway] Over: Dead: worker 7"]
 
 
@@ -130,7 +130,7 @@ def test_nothing_in_a_notice_calls_everybody_or_names_an_address(receiver, subsc
     title = "Bad <!channel> @everyone of eve@example.com\x1b[31m\u202e"
     needed.append(replace(a_need("failure_group", title=title), why=f"A server said: {title}"))
     look()
-    serve(row.pk)
+    deliver(row.pk)
     text = receiver.bodies[0]["text"]
     for hidden in ("<!channel>", "@everyone", "eve@example.com", "\x1b", "\u202e"):
         assert hidden not in text
@@ -157,7 +157,7 @@ def test_who_refuses_is_tried_again_later_and_the_page_and_doctor_say_so(receive
     receiver.answers = [500]
     needed.append(a_need())
     look()
-    serve(row.pk)
+    deliver(row.pk)
     row.refresh_from_db()
     assert (row.failures, row.error, states()) == (1, "HTTP 500", ["waiting"])
     assert row.pk not in Subscription.objects.with_due_notices(database_now()).values_list("pk", flat=True)
@@ -165,7 +165,7 @@ def test_who_refuses_is_tried_again_later_and_the_page_and_doctor_say_so(receive
     assert lines["notices"][0] is False
     assert "HTTP 500" in lines["notices"][1]
     waited(seconds=11)
-    serve(row.pk)
+    deliver(row.pk)
     row.refresh_from_db()
     assert (row.failures, row.error, states()) == (0, "", ["sent"])
     assert len(receiver.bodies) == 2
@@ -178,10 +178,10 @@ def test_a_notice_that_is_refused_again_and_again_waits_since_the_first_time(
     needed.append(a_need())
     look()
     receiver.answers += [503, 503]
-    assert serve(row.pk)
+    assert deliver(row.pk)
     waited(minutes=20)
     Subscription.objects.update(failing_since=database_now() - timedelta(minutes=20))
-    assert serve(row.pk)
+    assert deliver(row.pk)
     now = database_now()
     oldest = incidents.oldest_unsent(now)
     assert now - oldest > timedelta(minutes=19)
@@ -192,18 +192,18 @@ def test_a_notice_that_is_refused_again_and_again_waits_since_the_first_time(
 
 def test_the_pause_grows_and_after_a_day_it_is_given_up(subscribe, needed, monkeypatch):
     row = subscribe()
-    monkeypatch.setattr(sender, "send", lambda *given, **more: TryResult(sent=False, fault="no"))
+    monkeypatch.setattr(sender, "send", lambda *given, **more: NoticeOutcome(ok=False, error="no"))
     monkeypatch.setattr(sender, "full_jitter", partial(full_jitter, fraction=1.0))
     needed.append(a_need())
     look()
     pauses = []
     for _ in range(9):
-        serve(row.pk)
+        deliver(row.pk)
         row.refresh_from_db()
         pauses.append(round((row.next_try_at - database_now()).total_seconds(), -1))
     assert pauses == [20, 40, 80, 160, 320, 600, 600, 600, 600]
     waited(days=1, seconds=1)
-    serve(row.pk)
+    deliver(row.pk)
     assert states() == ["given_up"]
 
 
@@ -212,12 +212,12 @@ def test_what_may_have_arrived_is_told_again_after_the_window_and_says_so(receiv
     receiver.answers = ["hang"]
     needed.append(a_need())
     look()
-    serve(row.pk)
+    deliver(row.pk)
     assert states() == ["unsure"]
     waited(seconds=590)
-    assert not serve(row.pk), "within its window nothing is told twice"
+    assert not deliver(row.pk), "within its window nothing is told twice"
     waited(seconds=11)
-    serve(row.pk)
+    deliver(row.pk)
     assert states() == ["sent"]
     assert "This may be a repeat" in receiver.bodies[1]["message"]
 
@@ -260,15 +260,15 @@ def test_a_failure_of_one_does_not_stop_its_tests(subscribe):
     assert not Subscription.objects.with_due_notices(now).exists()
     test = Notice.objects.create(subscription=row, phase="test", due_at=now, created_at=now)
     assert Subscription.objects.with_due_notices(now).exists()
-    claim = claim_notices(row.pk, now)
-    assert claim.ids == [test.pk]
+    claimed = claim(row.pk, now)
+    assert claimed.ids == [test.pk]
 
 
 # -- Dying on the way ----------------------------------------------------------------------------------------
 def taken(row: Subscription):
-    claim = claim_notices(row.pk, database_now())
-    assert claim
-    return claim
+    claimed = claim(row.pk, database_now())
+    assert claimed
+    return claimed
 
 
 def test_one_that_died_before_it_sent_is_told_by_the_next_at_once_and_without_doubt(receiver, subscribe, needed):
@@ -276,10 +276,10 @@ def test_one_that_died_before_it_sent_is_told_by_the_next_at_once_and_without_do
     needed.append(a_need())
     look()
     taken(row)
-    assert not serve(row.pk), "another one holds it"
+    assert not deliver(row.pk), "another one holds it"
     waited(seconds=LEASE.total_seconds() + 1)
     look()
-    assert serve(row.pk)
+    assert deliver(row.pk)
     assert "repeat" not in receiver.bodies[0]["message"]
 
 
@@ -287,15 +287,15 @@ def test_one_that_died_while_it_sent_is_decided_as_doubtful_and_told_after_the_w
     row = subscribe(receiver.plain)
     needed.append(a_need())
     look()
-    assert begin(taken(row))
+    assert open_attempts(taken(row))
     look()
     assert states() == ["sending"], "it may still live"
     waited(seconds=LEASE.total_seconds() + 1)
     look()
     assert states() == ["unsure"]
-    assert not serve(row.pk)
+    assert not deliver(row.pk)
     waited(seconds=600)
-    assert serve(row.pk)
+    assert deliver(row.pk)
     assert "repeat" in receiver.bodies[0]["message"]
 
 
@@ -303,11 +303,11 @@ def test_who_comes_too_late_may_still_say_that_it_arrived(subscribe, needed):
     row = subscribe()
     needed.append(a_need())
     look()
-    claim = taken(row)
-    begin(claim)
+    claimed = taken(row)
+    open_attempts(claimed)
     waited(seconds=LEASE.total_seconds() + 1)
     look()
-    settle(claim, TryResult(sent=True), database_now())
+    settle(claimed, NoticeOutcome(ok=True), database_now())
     assert states() == ["sent"]
 
 
@@ -318,9 +318,9 @@ def test_who_lost_its_lease_sends_nothing_and_settles_nothing(subscribe, needed)
     late = taken(row)
     waited(seconds=LEASE.total_seconds() + 1)
     other = taken(row)
-    assert not begin(late)
-    assert begin(other)
-    settle(late, TryResult(sent=False, fault="late"), database_now())
+    assert not open_attempts(late)
+    assert open_attempts(other)
+    settle(late, NoticeOutcome(ok=False, error="late"), database_now())
     row.refresh_from_db()
     assert (row.lease_token, states(), row.failures) == (other.token, ["sending"], 0)
 
@@ -330,7 +330,7 @@ def test_an_address_that_cannot_be_read_is_a_failure_that_says_so(subscribe, nee
     Subscription.objects.update(address="gAAAA-no")
     needed.append(a_need())
     look()
-    serve(row.pk)
+    deliver(row.pk)
     row.refresh_from_db()
     assert "enter it again" in row.error
 
@@ -354,7 +354,7 @@ def test_two_notifiers_race_and_each_notice_is_taken_once(subscribe, needed, mon
         sender,
         "send",
         lambda address, about_to: (
-            TryResult(sent=True) if (words := about_to(False)) and not sent.append(words) else None
+            NoticeOutcome(ok=True) if (words := about_to(False)) and not sent.append(words) else None
         ),
     )
     for number in range(5):
@@ -367,7 +367,7 @@ def test_two_notifiers_race_and_each_notice_is_taken_once(subscribe, needed, mon
         def go(barrier=barrier) -> None:
             try:
                 barrier.wait(10)
-                serve(row.pk)
+                deliver(row.pk)
             finally:
                 connections.close_all()
 
@@ -406,7 +406,7 @@ def test_a_token_is_of_one_try(subscribe, needed):
     subscribe()
     needed.append(a_need())
     look()
-    assert Notice.objects.taken_by(uuid.uuid4()).count() == 0
+    assert Notice.objects.held_by(uuid.uuid4()).count() == 0
 
 
 def test_what_was_decided_meanwhile_is_not_sent(subscribe, needed):
@@ -414,9 +414,9 @@ def test_what_was_decided_meanwhile_is_not_sent(subscribe, needed):
     subscription = subscribe()
     needed += [a_need(key="1"), a_need(key="2")]
     look()
-    claim = claim_notices(subscription.pk, database_now())
-    Notice.objects.filter(pk=claim.ids[0]).update(state="given_up")
-    assert not begin(claim)
+    claimed = claim(subscription.pk, database_now())
+    Notice.objects.filter(pk=claimed.ids[0]).update(state="given_up")
+    assert not open_attempts(claimed)
     assert list(Notice.objects.order_by("pk").values_list("state", flat=True)) == ["given_up", "waiting"]
 
 
@@ -424,11 +424,11 @@ def test_what_another_try_has_taken_meanwhile_is_not_settled(subscribe, needed):
     subscription = subscribe()
     needed.append(a_need())
     look()
-    claim = claim_notices(subscription.pk, database_now())
-    assert begin(claim)
+    claimed = claim(subscription.pk, database_now())
+    assert open_attempts(claimed)
     Notice.objects.update(token=uuid.uuid4())
     lost = exported(metrics.FENCE_LOST)[()]
-    settle(claim, TryResult(sent=True), database_now())
+    settle(claimed, NoticeOutcome(ok=True), database_now())
     assert Notice.objects.get().state == "sending"
     assert exported(metrics.FENCE_LOST)[()] == lost + 1
 
@@ -438,7 +438,7 @@ def test_what_may_have_arrived_stays_so_when_the_next_try_surely_failed(subscrib
     needed.append(a_need())
     look()
     Notice.objects.update(state="unsure", repeat=True)
-    claim = claim_notices(subscription.pk, database_now())
-    assert begin(claim)
-    settle(claim, TryResult(sent=False, fault="refused"), database_now())
+    claimed = claim(subscription.pk, database_now())
+    assert open_attempts(claimed)
+    settle(claimed, NoticeOutcome(ok=False, error="refused"), database_now())
     assert Notice.objects.get().state == "unsure"

@@ -22,7 +22,7 @@ def test_a_few_subscriptions_are_served_side_by_side_and_none_of_them_twice(subs
     needed.append(a_need())
     goes_on, served = threading.Event(), []
     monkeypatch.setattr(sender, "PAUSE", 0.01)
-    monkeypatch.setattr(sender, "_serve_in_thread", lambda pk: served.append(pk) or goes_on.wait(30))
+    monkeypatch.setattr(sender, "_deliver_in_thread", lambda pk: served.append(pk) or goes_on.wait(30))
     team = NoticeSender()
     team.tick()
     team.tick()
@@ -36,7 +36,7 @@ def served(monkeypatch):
     """Subscriptions in the order in which a thread takes them; each hangs until the test ends."""
     taken, ends = [], threading.Event()
     monkeypatch.setattr(sender, "PAUSE", 0.01)
-    monkeypatch.setattr(sender, "_serve_in_thread", lambda pk: taken.append(pk) or ends.wait(30))
+    monkeypatch.setattr(sender, "_deliver_in_thread", lambda pk: taken.append(pk) or ends.wait(30))
     yield taken
     ends.set()
 
@@ -93,7 +93,7 @@ def test_people_leave_a_thread_to_the_teams(subscribe, needed, served):
 def test_what_cannot_wait_is_next_however_much_was_due_before_it(subscribe, needed, monkeypatch):
     places, steps = [], threading.Semaphore(0)
     monkeypatch.setattr(sender, "PAUSE", 0.01)
-    monkeypatch.setattr(sender, "_serve_in_thread", lambda pk: places.append(pk) or steps.acquire(timeout=30))
+    monkeypatch.setattr(sender, "_deliver_in_thread", lambda pk: places.append(pk) or steps.acquire(timeout=30))
     for number in range(50):
         subscribe(name=f"letters {number}", kinds=["failure_group"])
     needed.append(a_need("failure_group", urgency="soon"))
