@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -217,6 +218,33 @@ def _expiry(columns: Mapping[str, Converted]) -> datetime | None:
             f"`expires_at` is {shown(column.value)}: that is in {moment.year}. Does it count seconds, or days?",
         )
     return moment
+
+
+# -- The idempotency keys that a record names, also one that nobody can read: a letter of it may come back ----
+KEY_FIELD = "idempotency_key"
+# In JSON that is cut or broken, and in JSON inside a text of JSON.
+WRITTEN = re.compile(rb'idempotency_key\\*"\s*:\s*\\*"?((?:[^"\\,}\s]|\\[^"]| )+)')
+
+
+def keys_named_in(record: Record) -> set[str]:
+    """As they are stored if the promise of the record is: behind its topic, and behind its producer."""
+    topic = record.topic.removeprefix(settings.KAFKA_TOPIC_PREFIX)
+    names = {topic, f"{topic}@{header_of(record, PRODUCER)}"}
+    key = stated(record, KEY_FIELD)
+    return {f"{name}/{key}" for name in names for key in ([key] if key else _keys_seen(record))}
+
+
+def _keys_seen(record: Record) -> set[str]:
+    headers = [text_of(value).value for name, value in record.headers or () if HEADERS.get(name) == KEY_FIELD and value]
+    texts = [_unescaped(match[1]) for match in WRITTEN.finditer(record.value or b"")]
+    return {text for text in (*headers, *texts) if text and isinstance(text, str)}
+
+
+def _unescaped(text: bytes) -> str:
+    try:
+        return msgspec.json.decode(b'"%s"' % text, type=str)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return text.decode("utf-8", "replace")
 
 
 # -- A polled batch of them, each compared with the message that its key was first used for ------------------

@@ -13,9 +13,8 @@ from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery.message_letters import channels_of, effects_of_messages, pace
 from outbox.intake import reached
-from outbox.intake.envelope import LOCKED, NAMED, READABLE, Prepared, envelope_of
+from outbox.intake.envelope import LOCKED, NAMED, READABLE, Prepared, envelope_of, keys_named_in
 from outbox.intake.handler import Intake
-from outbox.intake.named_keys import keys_named_in
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import (
     Returned,
