@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,10 @@ from django.db.utils import ConnectionHandler
 
 from config.database.retry import Remedy, remedy_for
 from config.environment.databases import database_from_url
+from outbox.bookkeeping.models import JobLease
+from tests.crash.wire import wait_for
 from tests.databases import run_with
+from tests.drills.stage import BEAT
 from tests.processes.conftest import assert_verified, database_url
 from tests.processes.everybody import everybody
 from tests.processes.pooler import PgBouncer, program, role_settings
@@ -83,8 +87,15 @@ def test_a_session_that_ends_before_its_commit_is_replaced(pooled: str) -> None:
 def test_every_process_works_behind_it(pooled: str, tmp_path: Path, settings: Any) -> None:
     with everybody(tmp_path, settings, pooled) as platform:
         platform.platform.manage("check", "--database", "default", "--fail-level", "WARNING")
+        beat = platform.platform.run(BEAT, "beat", {"CELERY_BEAT_SCHEDULE": str(tmp_path / "schedule")})
         platform.get_on()
         platform.get_on()
+        wait_for(JobLease.objects.filter(token=None, job="seal_actions").exists, 120, "a job of beat")
+        found = json.loads(platform.platform.manage("doctor", "--json", check=False).stdout)["findings"]
+        looked_at = {finding["name"]: (finding["ok"], finding["detail"]) for finding in found}
+        assert [looked_at[name][0] for name in ("beat", "worker beat", "database session")] == [True, True, True]
+        assert looked_at["beat"][1].startswith("a job ended ")
+        assert beat.stop() == 0
         platform.stop()
         platform.platform.manage(
             "run_throttler", "--until-idle", "5"
