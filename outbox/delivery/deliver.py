@@ -16,14 +16,14 @@ from django.conf import settings
 
 from config.database.queries import batched
 from config.fields import storable
-from config.processes.worker import awaited_at_the_end, until_it_stands
+from config.processes.worker import awaited_at_the_end
 from config.telemetry import metrics, tracing
 from config.telemetry.logs import log
 from config.telemetry.redaction import error_text, masked_error, trace_of, without_addresses
 from outbox.channels.handlers import Message, MessageHandler, Outcome, send_budget
 from outbox.delivery.candidates import in_waves
 from outbox.delivery.claim import Claim
-from outbox.delivery.settle import LONGEST_RECEIPT, Call, Settlement, open_attempts, release, settle, while_leased
+from outbox.delivery.settle import LONGEST_RECEIPT, Call, Settlement, open_attempts, release, settle
 from outbox.letters.burial import LONGEST_ERROR
 
 MOST_LINKS = 25  # of a call with many messages: a link costs 13 us, and such a message 70
@@ -61,11 +61,7 @@ class DeliveryRun:
         done = {message.id for message in [*self.tried, *(message for message, _ in self.released)]}
         rest = [(message, message.available_at) for message in self.claim.messages if message.id not in done]
         why = self.halt or "an earlier message of the aggregate waits"
-        until_it_stands(
-            lambda: release(self.claim, [*self.released, *rest], why),
-            "outbox-release",
-            while_leased(self.claim, self.stop),
-        )
+        release(self.claim, [*self.released, *rest], why, self.stop)
 
     def _unblocked(self, wave: Sequence[Message]) -> Sequence[Message]:
         if not self.blocked:
@@ -104,11 +100,7 @@ class DeliveryRun:
             outcomes = call(handler, chunk, screened)
         metrics.DELIVERY_SECONDS.labels(claim.channel).observe(time.perf_counter() - before)
         results = list(zip(chunk, outcomes, strict=True))
-        tried = Call(results, started, opened)
-        # Again after a deadlock or while the database is away: what is not settled is sent twice.
-        settlement = until_it_stands(
-            lambda: settle(claim, handler, tried), "outbox-settle", while_leased(claim, self.stop)
-        )
+        settlement = settle(claim, handler, Call(results, started, opened), self.stop)
         self._learn(results, settlement)
 
     def _without_lost(self, chunk: Sequence[Message], opened: Mapping[uuid.UUID, str]) -> Sequence[Message]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ GIVEN_UP = "an operator gave it up: nobody could tell whether it was accepted"
 def cancel(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
     """Never send these pending messages. Returns how many were still pending."""
     with transaction.atomic():
-        rows = _locked(ids, [State.PENDING])
+        rows = Locked(ids, [State.PENDING])
         changed = rows.update(state=State.CANCELLED, error=reason)
         return _done(operator, "cancel", ids, changed, reason, "cancelled", rows=rows)
 
@@ -45,7 +45,7 @@ def retry_now(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
     """Do not wait for the backoff of these pending messages."""
     with transaction.atomic():
         now = database_now()
-        rows = _locked(ids, [State.PENDING])
+        rows = Locked(ids, [State.PENDING])
         changed = rows.filter(available_at__gt=now).update(available_at=now)
         transaction.on_commit(notify_relays, robust=True)
         return _done(operator, "try now", ids, changed, reason, rows=rows)
@@ -55,7 +55,7 @@ def it_was_sent(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> in
     """Mark these uncertain messages as sent: somebody found out that they were accepted."""
     with transaction.atomic():
         now = database_now()
-        rows = _locked(ids, [State.UNCERTAIN])
+        rows = Locked(ids, [State.UNCERTAIN])
         changed = rows.update(sent_at=now, **ACCEPTED)
         DeliveryAttempt.objects.of(rows.ids).close(now, "sent")
         return _done(operator, "mark as sent", ids, changed, reason, "confirmed", rows=rows)
@@ -64,7 +64,7 @@ def it_was_sent(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> in
 def send_again(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
     """Send these uncertain messages again, although the other side may have them."""
     with transaction.atomic():
-        rows = _locked(ids, [State.UNCERTAIN])
+        rows = Locked(ids, [State.UNCERTAIN])
         # One try at least, however many were made before.
         rows.filter(attempts__gt=settings.OUTBOX_MAX_RETRIES).update(attempts=settings.OUTBOX_MAX_RETRIES)
         changed = overdue.retry_uncertain(rows.ids, database_now())
@@ -76,7 +76,7 @@ def give_up(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
     """Make letters of these uncertain messages."""
     with transaction.atomic():
         now = database_now()
-        rows = _locked(ids, [State.UNCERTAIN])
+        rows = Locked(ids, [State.UNCERTAIN])
         changed = 0
         for channel in sorted(set(rows.channels.values())):
             mine = [pk for pk in rows.ids if rows.channels[pk] == channel]
@@ -89,9 +89,11 @@ def give_up(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
 class Locked:
     """Rows of one lever: those in a state that allows it, locked; the update is guarded all the same."""
 
-    def __init__(self, rows: Sequence[OutboxMessage], states: Sequence[str]) -> None:
-        self.rows = rows
-        self.channels = {row.pk: row.channel for row in rows}
+    def __init__(self, ids: Sequence[uuid.UUID], states: Sequence[str]) -> None:
+        columns = ("id", "channel", "aggregate", "event_type", "correlation_id", "traceparent")
+        found = OutboxMessage.objects.among(ids).filter(state__in=states).select_for_update()
+        self.rows = list(found.only(*columns))
+        self.channels = {row.pk: row.channel for row in self.rows}
         self.ids = list(self.channels)
         self.states = states
 
@@ -100,12 +102,6 @@ class Locked:
 
     def update(self, **changes: object) -> int:
         return self.filter().update(**changes)
-
-
-def _locked(ids: Sequence[uuid.UUID], states: Sequence[str]) -> Locked:
-    rows = OutboxMessage.objects.among(ids).filter(state__in=states).select_for_update()
-    columns = ("id", "channel", "aggregate", "event_type", "correlation_id", "traceparent")
-    return Locked(list(rows.only(*columns)), states)
 
 
 def _done(
@@ -264,12 +260,13 @@ def _families(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Family]:
         copies.setdefault(copy.resent_from, []).append(copy)
     made = OutboxMessage.objects.among(copy.message_id for some in copies.values() for copy in some)
     under_way = set(made.unfinished().values_list("pk", flat=True))
-    return {pk: _family(first, copies.get(first, []), under_way) for pk, first in firsts.items()}
-
-
-def _family(first: uuid.UUID, copies: Sequence[Resend], under_way: Collection[uuid.UUID]) -> Family:
-    newest_at = max((copy.created_at for copy in copies), default=None)
-    return Family(first, len(copies), newest_at, any(copy.message_id in under_way for copy in copies))
+    families: dict[uuid.UUID, Family] = {}
+    for pk, first in firsts.items():
+        theirs = copies.get(first, [])
+        newest_at = max((copy.created_at for copy in theirs), default=None)
+        sending = any(copy.message_id in under_way for copy in theirs)
+        families[pk] = Family(first, len(theirs), newest_at, sending)
+    return families
 
 
 def _why_not_now(message: OutboxMessage, family: Family, now: datetime) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import TypeVar
 
@@ -204,9 +204,13 @@ def while_leased(claim: Claim, stop: threading.Event) -> Callable[[int, Remedy],
     return worth_it
 
 
-def settle(claim: Claim, handler: MessageHandler, call: Call) -> Settlement:
-    """Write what became of each message, for those still held by the claim's token."""
-    settlement = _settle_whatever_they_say(claim, handler, call)
+def settle(claim: Claim, handler: MessageHandler, call: Call, stop: threading.Event) -> Settlement:
+    """Write what became of each message, for those still held by the claim's token.
+
+    Again after a deadlock or while the database is away, because what is not settled is sent twice.
+    """
+    unit = partial(_settle_whatever_they_say, claim, handler, call)
+    settlement = until_it_stands(unit, "outbox-settle", while_leased(claim, stop))
     _count(claim, call)
     return settlement
 
@@ -349,13 +353,16 @@ def _troubled(channel: str) -> QuerySet[ChannelState, object]:
     return ChannelState.objects.named(channel).troubled().values_list("name")
 
 
-def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str) -> int:
+def release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str, stop: threading.Event) -> int:
     """Make untried messages pending again and give their attempt back; each comes with the time it may be claimed at.
 
     An attempt that was opened, and not followed by its call, is closed as `released`.
     """
-    if not messages:
-        return 0
+    unit = partial(_release, claim, messages, why)
+    return until_it_stands(unit, "outbox-release", while_leased(claim, stop))
+
+
+def _release(claim: Claim, messages: Sequence[tuple[Message, datetime]], why: str) -> int:
     rows = [(m.id.hex, m.attempts - 1, timestamp_text(at)) for m, at in messages]
     opened = [claim.attempts[message.id] for message, _ in messages if message.id in claim.attempts]
     with transaction.atomic():

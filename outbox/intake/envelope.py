@@ -231,7 +231,8 @@ def keys_named_in(record: Record) -> set[str]:
     topic = record.topic.removeprefix(settings.KAFKA_TOPIC_PREFIX)
     names = {topic, f"{topic}@{header_of(record, PRODUCER)}"}
     key = stated(record, KEY_FIELD)
-    return {f"{name}/{key}" for name in names for key in ([key] if key else _keys_seen(record))}
+    keys = {key} if key else _keys_seen(record)
+    return {f"{name}/{stored}" for name in names for stored in keys}
 
 
 def _keys_seen(record: Record) -> set[str]:

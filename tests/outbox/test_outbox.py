@@ -1,4 +1,4 @@
-"""What every flow shares: counters, burials, leases, scheduled jobs, the terminal's levers."""
+"""What every flow shares: counters, burials, positions, the terminal's levers."""
 
 import json
 import re
@@ -15,8 +15,7 @@ from config.kafka.positions import LogEnd
 from outbox.admin.dead_letters import DeadLetterAdmin
 from outbox.audit_log.models import OperatorAction
 from outbox.bookkeeping import counters, watermarks
-from outbox.bookkeeping.leases import only_one
-from outbox.bookkeeping.models import FlowCounter, FlowMinute, JobLease, Watermark
+from outbox.bookkeeping.models import FlowCounter, FlowMinute, Watermark
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.groups.models import FailureGroup
 from outbox.letters.burial import Letter, bury
@@ -123,20 +122,6 @@ class TestWatermarks:
         assert Watermark.objects.get().alarm == "created again"
         store.reset("g", {("t", 0): Mark("b", 0)}, now)
         assert (Watermark.objects.get().alarm, store.load("g", ["t"])) == ("", {("t", 0): Mark("b", 0)})
-
-
-class TestJobs:
-    def test_two_beats_are_one(self):
-        with only_one("job", 60) as first:
-            with only_one("job", 60) as second:
-                assert (first, second) == (True, False)
-        with only_one("job", 60) as third:
-            assert third
-
-    def test_a_dead_holder_does_not_keep_it_for_ever(self):
-        JobLease.objects.create(job="job", token=uuid.uuid4(), until=database_now() - timedelta(seconds=1))
-        with only_one("job", 60) as mine:
-            assert mine
 
 
 def run(*arguments: str) -> str:

@@ -26,6 +26,13 @@ def test_what_is_leased_is_leased_again_only_when_the_lease_is_over(memory):
     assert OutboxMessage.objects.lease([held], second, now + 2 * minute, now + minute) == 1
 
 
+def test_a_job_has_one_holder_and_a_dead_one_does_not_keep_it_for_ever():
+    """That two beats are one: `tests/outbox/test_tasks.py`."""
+    JobLease.objects.create(job="job", token=uuid.uuid4(), until=database_now() - timedelta(seconds=1))
+    with only_one("job", 60) as first, only_one("job", 60) as second:
+        assert (first, second) == (True, False)
+
+
 @pytest.mark.django_db(transaction=True)
 def test_an_answer_that_is_lost_keeps_no_job_away():
     """Neither when the lease is taken nor when it is given back: the job runs now, and again at once."""

@@ -75,14 +75,6 @@ def test_each_answer_has_its_next_state(install, go, acknowledges, answer, state
     assert memory.settlements == [(pk, answer.kind)]
 
 
-def test_home_counts_the_letters_of_the_last_hour(memory, go):
-    for order in range(3):
-        promise(f"order:{order}")
-    memory.answers = [PERMANENT, SENT, PERMANENT]
-    go(memory)
-    assert home_row(OutboxNumbers(database_now())).letters_last_hour == 2
-
-
 def test_a_letter_holds_all_that_is_needed(memory, go):
     pk = promise("order:9", payload={"to": "a@b"}, correlation_id="c-9")
     memory.answers = [PERMANENT]
@@ -190,19 +182,16 @@ def test_an_attempt_is_in_the_database_before_the_call(memory, go):
     assert seen == [1]
 
 
-def test_the_tail_is_given_back_when_the_lease_is_nearly_over(memory, go, settings):
-    settings.OUTBOX_LEASE_SECONDS = 2
-    memory.timeout = 1.5
-    pks = [promise(f"order:{n}") for n in range(3)]
-    memory.before = lambda messages: time.sleep(0.4)
-    assert go(memory) == 1
-    assert [(message(pk).state, message(pk).attempts) for pk in pks] == [("sent", 1), ("pending", 0), ("pending", 0)]
-
-
-def test_a_worker_told_to_stop_finishes_what_is_in_hand_and_gives_back_the_rest(memory, go):
+@pytest.mark.parametrize("why", ["lease", "stop"])
+def test_a_worker_finishes_what_is_in_hand_and_gives_back_the_rest(memory, go, settings, why):
+    """Told to stop, or because the lease is nearly over."""
     pks = [promise(f"order:{n}") for n in range(3)]
     stop = threading.Event()
-    memory.before = lambda messages: stop.set()
+    if why == "stop":
+        memory.before = lambda messages: stop.set()
+    else:
+        settings.OUTBOX_LEASE_SECONDS, memory.timeout = 2, 1.5
+        memory.before = lambda messages: time.sleep(0.4)
     assert go(memory, stop=stop) == 1
     assert [(message(pk).state, message(pk).attempts) for pk in pks] == [("sent", 1), ("pending", 0), ("pending", 0)]
 
@@ -217,20 +206,12 @@ def test_what_nobody_wants_any_more_is_a_letter_and_is_not_sent(memory, go):
     assert (letter.step, letter.reason) == ("expire", "expired")
 
 
-def test_a_paused_channel_still_expires(memory, go):
-    pk = promise()
-    permits.pause("memory", Operator("me"), "maintenance")
-    OutboxMessage.objects.update(expires_at=database_now())
-    assert go(memory) == 0
-    assert message(pk).state == "pending"
-    assert expire_due("memory") == 1
-    assert message(pk).state == "expired"
-
-
-def test_only_what_is_too_old_expires(memory):
+def test_only_what_is_too_old_expires_also_in_a_paused_channel(memory, go):
     late, young = promise("order:1"), promise("order:2")
+    permits.pause("memory", Operator("me"), "maintenance")
     assert expire_due("memory") == 0
     OutboxMessage.objects.filter(pk=late).update(expires_at=database_now())
+    assert (go(memory), message(late).state) == (0, "pending")
     assert expire_due("memory") == 1
     assert (message(late).state, message(young).state) == ("expired", "pending")
 
@@ -244,12 +225,13 @@ def test_a_retry_is_never_planned_beyond_the_expiry(memory, go):
     assert row.available_at == row.expires_at
 
 
-def test_everything_is_counted(memory, go):
-    for n, answer in enumerate([SENT, SENT, PERMANENT, AMBIGUOUS]):
+def test_everything_is_counted_and_the_letters_of_the_last_hour_stand_on_home(memory, go):
+    for n, answer in enumerate([SENT, SENT, PERMANENT, AMBIGUOUS, PERMANENT]):
         promise(f"order:{n}")
         memory.answers.append(answer)
     go(memory)
-    assert counters.totals("outbox") == {"sent": 2, "permanent": 1, "ambiguous": 1, "buried": 1}
+    assert counters.totals("outbox") == {"sent": 2, "permanent": 2, "ambiguous": 1, "buried": 2}
+    assert home_row(OutboxNumbers(database_now())).letters_last_hour == 2
 
 
 @pytest.mark.parametrize(("acknowledges", "lazy"), [("each", 0), ("batch", 1)])

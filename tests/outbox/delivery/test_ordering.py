@@ -28,29 +28,24 @@ def obstacle(number: int, aggregate: str = "a", state: str = "pending", at: date
     return Obstacle(aggregate, uuid.UUID(int=number), state, at)
 
 
-def test_a_message_behind_a_foreign_one_is_put_off():
-    later = NOW + timedelta(minutes=5)
-    chosen, put_off = choose([row(2), row(5, "b")], [obstacle(1, at=later)], NOW)
-    assert chosen == [row(5, "b")]
-    assert put_off == [(row(2), later)]
+LATER, SOON = NOW + timedelta(minutes=5), NOW + timedelta(seconds=0.5)
 
 
-def test_an_aggregate_that_is_claimed_whole_may_go():
-    candidates = [row(2), row(1)]
-    assert choose(candidates, [obstacle(1), obstacle(2)], NOW) == (candidates, [])
-
-
-def test_a_message_before_the_foreign_one_may_go():
-    assert choose([row(1), row(3)], [obstacle(2)], NOW)[0] == [row(1)]
-
-
-def test_one_that_came_back_waits_for_nobody():
-    assert choose([row(2, revived=1)], [obstacle(1)], NOW) == ([row(2, revived=1)], [])
-
-
-def test_behind_one_that_is_being_sent_it_is_soon_looked_at_again():
-    _, put_off = choose([row(2)], [obstacle(1, state="processing", at=NOW + timedelta(hours=1))], NOW)
-    assert put_off[0][1] - NOW == timedelta(seconds=0.5)
+@pytest.mark.parametrize(
+    ("candidates", "unfinished", "chosen", "put_off"),
+    [
+        # Behind a foreign one it is put off, until that is due; before it, it may go.
+        ([row(2), row(5, "b")], [obstacle(1, at=LATER)], [row(5, "b")], [(row(2), LATER)]),
+        ([row(1), row(3)], [obstacle(2)], [row(1)], [(row(3), SOON)]),
+        # Behind one that is being sent it is soon looked at again.
+        ([row(2)], [obstacle(1, state="processing", at=LATER)], [], [(row(2), SOON)]),
+        # An aggregate that is claimed whole may go, and one that came back waits for nobody.
+        ([row(2), row(1)], [obstacle(1), obstacle(2)], [row(2), row(1)], []),
+        ([row(2, revived=1)], [obstacle(1)], [row(2, revived=1)], []),
+    ],
+)
+def test_who_waits_for_whom(candidates, unfinished, chosen, put_off):
+    assert choose(candidates, unfinished, NOW) == (chosen, put_off)
 
 
 def test_waves_hold_one_of_each_aggregate_the_older_first():

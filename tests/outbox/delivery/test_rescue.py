@@ -47,9 +47,16 @@ def die(memory, monkeypatch, during: str = "call") -> None:
                 deliver(found, memory, threading.Event())
 
 
-def over(pk=None) -> None:
-    rows = OutboxMessage.objects.filter(state="processing")
-    (rows.filter(pk=pk) if pk else rows).update(lease_until=database_now() - timedelta(seconds=1))
+def over() -> None:
+    """Time passes, and every lease is over."""
+    OutboxMessage.objects.filter(state="processing").update(lease_until=database_now() - timedelta(seconds=1))
+
+
+def found_dead(memory, monkeypatch, during: str = "call") -> None:
+    """A worker dies; when its lease is over, somebody looks."""
+    die(memory, monkeypatch, during)
+    over()
+    rescue(database_now())
 
 
 def test_a_message_that_was_never_tried_goes_back_with_its_attempt(memory, monkeypatch):
@@ -74,11 +81,8 @@ def test_messages_are_decided_about_never_just_released(memory, monkeypatch):
 
 @pytest.mark.parametrize("during", ["call", "settle"])
 def test_a_message_in_the_middle_of_a_call_is_uncertain(install, monkeypatch, during):
-    memory = install(Scripted())
     pk = promise()
-    die(memory, monkeypatch, during)
-    over()
-    rescue(database_now())
+    found_dead(install(Scripted()), monkeypatch, during)
     row = message(pk)
     assert (row.state, row.attempts, row.times_uncertain, row.error_class) == ("uncertain", 1, 1, "lost")
     assert row.available_at > database_now() + timedelta(seconds=100)
@@ -139,25 +143,14 @@ def test_the_letter_of_one_that_may_have_been_sent_does_not_say_that_it_was_not(
     assert DeadLetter.objects.get().error == OutboxMessage.objects.get().error == overdue.MAYBE_SENT
 
 
-def test_where_keys_are_honoured_it_is_simply_tried_again(install, monkeypatch, go):
-    memory = install(Scripted(honours_keys=True))
+@pytest.mark.parametrize(("harmless", "accepted"), [({"honours_keys": True}, 1), ({"acknowledges": "batch"}, 2)])
+def test_what_a_repeat_does_not_harm_is_simply_tried_again(install, monkeypatch, go, harmless, accepted):
+    memory = install(Scripted(**harmless))
     pk = promise()
-    die(memory, monkeypatch, "settle")
-    over()
-    rescue(database_now())
+    found_dead(memory, monkeypatch, "settle")
     assert (message(pk).state, message(pk).attempts) == ("pending", 1)
     assert go(memory) == 1
-    assert memory.accepted == [pk]
-
-
-def test_a_batch_that_was_cut_short_is_tried_again(install, monkeypatch, go):
-    memory = install(Scripted(acknowledges="batch"))
-    pk = promise()
-    die(memory, monkeypatch, "settle")
-    over()
-    rescue(database_now())
-    assert (message(pk).state, message(pk).attempts) == ("pending", 1)
-    assert go(memory) == 1
+    assert memory.accepted == [pk] * accepted
 
 
 def test_a_call_whose_outcome_cannot_be_written_is_not_given_back(memory, monkeypatch):
@@ -189,7 +182,7 @@ def test_a_zombie_does_not_settle_for_its_successor(install):
         if answer:
             deliver(zombie, memory, threading.Event())
         else:
-            release(zombie, [(m, m.available_at) for m in zombie.messages], "late")
+            release(zombie, [(m, m.available_at) for m in zombie.messages], "late", threading.Event())
         row = message(pk)
         assert (row.state, row.lease_token) == ("processing", successor.token)
         over()
@@ -208,9 +201,7 @@ def test_a_message_that_kills_its_workers_is_a_letter_in_the_end(install, monkey
     memory = install(Scripted(acknowledges=acknowledges, honours_keys=honours))
     pk = promise()
     for _ in range(20):
-        die(memory, monkeypatch)
-        over()
-        rescue(database_now())
+        found_dead(memory, monkeypatch)
         if message(pk).state != "pending":
             break
     assert (message(pk).state, message(pk).attempts) == ("dead_lettered", 1 + 3 + 5)
@@ -221,9 +212,7 @@ def test_crashes_of_an_uncertain_channel_end_too(install, monkeypatch, later):
     memory = install(Scripted())
     pk = promise()
     for _ in range(20):
-        die(memory, monkeypatch)
-        over()
-        rescue(database_now())
+        found_dead(memory, monkeypatch)
         OutboxMessage.objects.update(expires_at=database_now() + timedelta(days=1))
         later(121)
         overdue.decide_uncertain(memory)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 def deadlocks(monkeypatch):
     """So many times settling ends in a deadlock; lists the transactions that were tried."""
     tried: list[int] = []
-    real = settle.settle
+    real = settle._settle_whatever_they_say
 
     def begin(number: int) -> list[int]:
         def deadlock(*arguments):
@@ -36,7 +36,7 @@ def deadlocks(monkeypatch):
                 raise OperationalError(1213, "Deadlock found")
             return real(*arguments)
 
-        monkeypatch.setattr("outbox.delivery.deliver.settle", deadlock)
+        monkeypatch.setattr(settle, "_settle_whatever_they_say", deadlock)
         monkeypatch.setattr(worker, "wait_for_rerun", lambda *_, **__: None)
         return tried
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -39,6 +39,19 @@ def needed(monkeypatch: pytest.MonkeyPatch) -> list[Need]:
     needs: list[Need] = []
     monkeypatch.setattr(incidents, "needs_one_by_one", lambda now: list(needs))
     return needs
+
+
+@pytest.fixture
+def due(subscribe: Callable[..., Subscription], needed: list[Need]) -> Callable[..., Subscription]:
+    """A subscription with one notice that is due of each of these needs."""
+
+    def make(address: str = "json://198.51.100.7/", needs: Sequence[Need] = (), **more: Any) -> Subscription:
+        row = subscribe(address, **more)
+        needed.extend(needs or [a_need()])
+        incidents.look(database_now())
+        return row
+
+    return make
 
 
 def a_need(kind: str = "worker", key: str = "7", urgency: Any = "now", title: str = "", **more: Any) -> Need:

@@ -15,19 +15,14 @@ from outbox.notices import incidents, sender
 from outbox.notices.addresses import SenderProcess
 from outbox.notices.models import LEASE, Notice, Subscription
 from outbox.notices.sender import claim, deliver, open_attempts
-from tests.outbox.notices.conftest import a_need
 from tests.processes.proxy import Cutter
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def row(receiver: Any, subscribe: Callable[..., Subscription], needed: list[Any]) -> Subscription:
-    """One subscription with one notice that is due."""
-    subscription = subscribe(receiver.plain)
-    needed.append(a_need())
-    incidents.look(database_now())
-    return subscription
+def row(receiver: Any, due: Callable[..., Subscription]) -> Subscription:
+    return due(receiver.plain)
 
 
 def end_lease() -> None:
@@ -61,7 +56,7 @@ def test_who_is_stopped_before_it_says_that_it_sends_leaves_it_to_the_other(row,
         end_lease()
         assert deliver(row.pk)
 
-    with stopped_before(monkeypatch, sender, "begin", another_sends):
+    with stopped_before(monkeypatch, sender, "open_attempts", another_sends):
         assert deliver(row.pk)
     assert (len(receiver.bodies), Notice.objects.get().state) == (1, "sent")
     assert "repeat" not in receiver.bodies[0]["message"]
@@ -69,7 +64,7 @@ def test_who_is_stopped_before_it_says_that_it_sends_leaves_it_to_the_other(row,
 
 
 def test_who_is_stopped_and_goes_on_before_anybody_else_sends_once(row, receiver, monkeypatch):
-    with stopped_before(monkeypatch, sender, "begin", end_lease):
+    with stopped_before(monkeypatch, sender, "open_attempts", end_lease):
         assert deliver(row.pk)
     assert not deliver(row.pk)
     assert len(receiver.bodies) == 1
@@ -117,7 +112,7 @@ def test_one_whose_program_had_ended_has_not_sent_and_is_due_at_once(row, receiv
 
 
 # -- A COMMIT whose answer is lost ---------------------------------------------------------------------------
-STEPS = {"claim": "lease_token", "begin": 'UPDATE "outbox_notice"', "settle": '"said_over" = '}
+STEPS = {"claim": "lease_token", "open_attempts": 'UPDATE "outbox_notice"', "settle": '"said_over" = '}
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

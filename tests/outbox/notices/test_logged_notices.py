@@ -26,11 +26,9 @@ pytestmark = pytest.mark.django_db
     ],
 )
 def test_notices_that_are_sent_and_what_became_of_them_are_one_line_each(
-    subscribe, needed, caplog, django_capture_on_commit_callbacks, outcome, age, became
+    due, caplog, django_capture_on_commit_callbacks, outcome, age, became
 ):
-    row = subscribe()
-    needed += [a_need(key="1"), a_need(key="2")]
-    incidents.look(database_now())
+    row = due(needs=[a_need(key="1"), a_need(key="2")])
     Notice.objects.update(created_at=database_now() - timedelta(days=age))
     claimed = sender.claim(row.pk, database_now())
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
@@ -44,12 +42,8 @@ def test_notices_that_are_sent_and_what_became_of_them_are_one_line_each(
     ]
 
 
-def test_who_lost_notices_says_of_none_what_became_of_them(
-    subscribe, needed, caplog, django_capture_on_commit_callbacks
-):
-    row = subscribe()
-    needed.append(a_need())
-    incidents.look(database_now())
+def test_who_lost_notices_says_of_none_what_became_of_them(due, caplog, django_capture_on_commit_callbacks):
+    row = due()
     claimed = sender.claim(row.pk, database_now())
     Notice.objects.update(state="sent")
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
@@ -81,11 +75,9 @@ def test_who_is_to_be_told_of_what_is_one_line_of_a_look_and_none_when_nobody_is
 
 
 def test_an_end_that_nobody_has_heard_of_and_that_is_none_is_told_to_be_withdrawn(
-    subscribe, needed, caplog, django_capture_on_commit_callbacks
+    due, caplog, django_capture_on_commit_callbacks
 ):
-    row = subscribe()
-    needed.append(a_need())
-    incidents.look(database_now())
+    row = due()
     notice = Notice.objects.get()
     Notice.objects.update(phase="resolved")
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):
@@ -95,12 +87,8 @@ def test_an_end_that_nobody_has_heard_of_and_that_is_none_is_told_to_be_withdraw
     assert not Notice.objects.exists()
 
 
-def test_a_notice_whose_sender_died_is_told_to_be_in_doubt(
-    subscribe, needed, caplog, django_capture_on_commit_callbacks
-):
-    row = subscribe()
-    needed.append(a_need())
-    incidents.look(database_now())
+def test_a_notice_whose_sender_died_is_told_to_be_in_doubt(due, caplog, django_capture_on_commit_callbacks):
+    row = due()
     sender.open_attempts(sender.claim(row.pk, database_now()))
     Notice.objects.update(tried_at=database_now() - timedelta(days=1))
     with caplog.at_level("INFO"), django_capture_on_commit_callbacks(execute=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time as time_module
 import uuid
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from datetime import UTC, datetime, time, timedelta
 from functools import partial
 
 import pytest
-from django.db import connections
 
 from config.database.clock import database_now
 from config.database.retry import full_jitter
@@ -23,6 +21,7 @@ from outbox.notices.models import LEASE, Notice, Subscription
 from outbox.notices.sender import NoticeSender, claim, deliver, open_attempts, settle, words_of
 from tests.exported import exported
 from tests.outbox.notices.conftest import a_need
+from tests.outbox.race import race
 
 pytestmark = pytest.mark.django_db
 
@@ -52,10 +51,8 @@ def states() -> list[str]:
 
 
 # -- What arrives --------------------------------------------------------------------------------------------
-def test_one_notice_with_what_home_says_and_the_way_there(receiver, subscribe, needed):
-    row = subscribe(receiver.plain)
-    needed.append(a_need(amount=3, unit="messages wait"))
-    look()
+def test_one_notice_with_what_home_says_and_the_way_there(receiver, due, needed):
+    row = due(receiver.plain, needs=[a_need(amount=3, unit="messages wait")])
     assert deliver(row.pk)
     (body,) = receiver.bodies
     assert body["title"] == "[Spillway] Dead: worker 7"
@@ -71,10 +68,10 @@ def test_one_notice_with_what_home_says_and_the_way_there(receiver, subscribe, n
     assert (receiver.titles[-1], receiver.bodies[-1]["type"]) == ("[Spillway] Over: Dead: worker 7", "success")
 
 
-def test_what_comes_together_is_one_message(receiver, subscribe, needed):
-    row = subscribe(receiver.plain)
-    needed += [a_need("failure_group", str(number), "soon", f"Bad {number}") for number in range(30)]
-    look()
+def test_what_comes_together_is_one_message(receiver, due):
+    row = due(
+        receiver.plain, needs=[a_need("failure_group", str(number), "soon", f"Bad {number}") for number in range(30)]
+    )
     deliver(row.pk)
     (body,) = receiver.bodies
     assert body["title"] == "[Spillway] 30 things need you"
@@ -84,19 +81,17 @@ def test_what_comes_together_is_one_message(receiver, subscribe, needed):
     assert set(states()) == {"sent"}
 
 
-def test_a_list_of_which_one_line_may_have_come_before_says_so(receiver, subscribe, needed):
-    row = subscribe(receiver.plain)
-    needed += [a_need(key="1"), a_need(key="2")]
-    look()
+def test_a_list_of_which_one_line_may_have_come_before_says_so(receiver, due):
+    row = due(receiver.plain, needs=[a_need(key="1"), a_need(key="2")])
     Notice.objects.filter(incident__key="2").update(state="unsure", repeat=True)
     deliver(row.pk)
     assert "may be a repeat" in receiver.bodies[0]["message"]
 
 
-def test_what_is_held_until_the_morning_says_that_it_is_over(receiver, subscribe, needed):
-    row = subscribe(receiver.plain, quiet_from=time(0), quiet_to=time(23, 59), wakes=False)
-    needed += [a_need(key="1"), a_need(key="2")]
-    look()
+def test_what_is_held_until_the_morning_says_that_it_is_over(receiver, due, needed):
+    row = due(
+        receiver.plain, quiet_from=time(0), quiet_to=time(23, 59), wakes=False, needs=[a_need(key="1"), a_need(key="2")]
+    )
     needed.pop()
     look()
     assert not deliver(row.pk), "it is quiet"
@@ -108,10 +103,8 @@ def test_what_is_held_until_the_morning_says_that_it_is_over(receiver, subscribe
     assert look() == 0, "its end has been told with it"
 
 
-def test_an_end_that_nobody_heard_of_before_it_came_back_is_no_news(receiver, subscribe, needed):
-    row = subscribe(receiver.plain)
-    needed.append(a_need())
-    look()
+def test_an_end_that_nobody_heard_of_before_it_came_back_is_no_news(receiver, due, needed):
+    row = due(receiver.plain)
     deliver(row.pk)
     needed.clear()
     look()
@@ -171,12 +164,8 @@ def test_who_refuses_is_tried_again_later_and_the_page_and_doctor_say_so(receive
     assert len(receiver.bodies) == 2
 
 
-def test_a_notice_that_is_refused_again_and_again_waits_since_the_first_time(
-    receiver, subscribe, needed, django_user_model
-):
-    row = subscribe(receiver.plain)
-    needed.append(a_need())
-    look()
+def test_a_notice_that_is_refused_again_and_again_waits_since_the_first_time(receiver, due, django_user_model):
+    row = due(receiver.plain)
     receiver.answers += [503, 503]
     assert deliver(row.pk)
     waited(minutes=20)
@@ -271,10 +260,8 @@ def taken(row: Subscription):
     return claimed
 
 
-def test_one_that_died_before_it_sent_is_told_by_the_next_at_once_and_without_doubt(receiver, subscribe, needed):
-    row = subscribe(receiver.plain)
-    needed.append(a_need())
-    look()
+def test_one_that_died_before_it_sent_is_told_by_the_next_at_once_and_without_doubt(receiver, due):
+    row = due(receiver.plain)
     taken(row)
     assert not deliver(row.pk), "another one holds it"
     waited(seconds=LEASE.total_seconds() + 1)
@@ -283,10 +270,8 @@ def test_one_that_died_before_it_sent_is_told_by_the_next_at_once_and_without_do
     assert "repeat" not in receiver.bodies[0]["message"]
 
 
-def test_one_that_died_while_it_sent_is_decided_as_doubtful_and_told_after_the_window(receiver, subscribe, needed):
-    row = subscribe(receiver.plain)
-    needed.append(a_need())
-    look()
+def test_one_that_died_while_it_sent_is_decided_as_doubtful_and_told_after_the_window(receiver, due):
+    row = due(receiver.plain)
     assert open_attempts(taken(row))
     look()
     assert states() == ["sending"], "it may still live"
@@ -299,10 +284,8 @@ def test_one_that_died_while_it_sent_is_decided_as_doubtful_and_told_after_the_w
     assert "repeat" in receiver.bodies[0]["message"]
 
 
-def test_who_comes_too_late_may_still_say_that_it_arrived(subscribe, needed):
-    row = subscribe()
-    needed.append(a_need())
-    look()
+def test_who_comes_too_late_may_still_say_that_it_arrived(due):
+    row = due()
     claimed = taken(row)
     open_attempts(claimed)
     waited(seconds=LEASE.total_seconds() + 1)
@@ -311,10 +294,8 @@ def test_who_comes_too_late_may_still_say_that_it_arrived(subscribe, needed):
     assert states() == ["sent"]
 
 
-def test_who_lost_its_lease_sends_nothing_and_settles_nothing(subscribe, needed):
-    row = subscribe()
-    needed.append(a_need())
-    look()
+def test_who_lost_its_lease_sends_nothing_and_settles_nothing(due):
+    row = due()
     late = taken(row)
     waited(seconds=LEASE.total_seconds() + 1)
     other = taken(row)
@@ -362,20 +343,7 @@ def test_two_notifiers_race_and_each_notice_is_taken_once(subscribe, needed, mon
         look()
         Notice.objects.filter(phase="resolved").delete()
         sent.clear()
-        barrier = threading.Barrier(2)
-
-        def go(barrier=barrier) -> None:
-            try:
-                barrier.wait(10)
-                deliver(row.pk)
-            finally:
-                connections.close_all()
-
-        threads = [threading.Thread(target=go) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        race(lambda: deliver(row.pk), lambda: deliver(row.pk))
         assert len(sent) == 1
 
 
@@ -385,45 +353,21 @@ def test_two_looks_at_once_write_each_notice_once(subscribe, needed):
     needed.append(a_need())
     look()
     Notice.objects.all().delete()
-    barrier = threading.Barrier(2)
-
-    def go() -> None:
-        try:
-            barrier.wait(10)
-            incidents.plan(database_now())
-        finally:
-            connections.close_all()
-
-    threads = [threading.Thread(target=go) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    race(*[lambda: incidents.plan(database_now())] * 2)
     assert Notice.objects.count() == 1
 
 
-def test_a_token_is_of_one_try(subscribe, needed):
-    subscribe()
-    needed.append(a_need())
-    look()
-    assert Notice.objects.held_by(uuid.uuid4()).count() == 0
-
-
-def test_what_was_decided_meanwhile_is_not_sent(subscribe, needed):
+def test_what_was_decided_meanwhile_is_not_sent(due):
     """All of the claim or nothing: its words were made of all of it."""
-    subscription = subscribe()
-    needed += [a_need(key="1"), a_need(key="2")]
-    look()
+    subscription = due(needs=[a_need(key="1"), a_need(key="2")])
     claimed = claim(subscription.pk, database_now())
     Notice.objects.filter(pk=claimed.ids[0]).update(state="given_up")
     assert not open_attempts(claimed)
     assert list(Notice.objects.order_by("pk").values_list("state", flat=True)) == ["given_up", "waiting"]
 
 
-def test_what_another_try_has_taken_meanwhile_is_not_settled(subscribe, needed):
-    subscription = subscribe()
-    needed.append(a_need())
-    look()
+def test_what_another_try_has_taken_meanwhile_is_not_settled(due):
+    subscription = due()
     claimed = claim(subscription.pk, database_now())
     assert open_attempts(claimed)
     Notice.objects.update(token=uuid.uuid4())
@@ -433,10 +377,8 @@ def test_what_another_try_has_taken_meanwhile_is_not_settled(subscribe, needed):
     assert exported(metrics.FENCE_LOST)[()] == lost + 1
 
 
-def test_what_may_have_arrived_stays_so_when_the_next_try_surely_failed(subscribe, needed):
-    subscription = subscribe()
-    needed.append(a_need())
-    look()
+def test_what_may_have_arrived_stays_so_when_the_next_try_surely_failed(due):
+    subscription = due()
     Notice.objects.update(state="unsure", repeat=True)
     claimed = claim(subscription.pk, database_now())
     assert open_attempts(claimed)

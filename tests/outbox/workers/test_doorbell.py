@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 from django.db import connection, connections
@@ -12,13 +13,19 @@ from outbox.delivery.claim import claim
 from outbox.messages import notify
 from outbox.workers import relay
 from outbox.workers.relay import Relay
+from tests.crash.wire import wait_for
 from tests.outbox.race import race
 from tests.outbox.scripted import promise
 
 ALONE = pytest.mark.django_db(transaction=True)
+NOTIFIED = pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL has NOTIFY")
 
 
-def running(handler, stop: threading.Event) -> threading.Thread:
+@contextmanager
+def running(handler):
+    """A relay on a thread, until the end of the block."""
+    stop = threading.Event()
+
     def work():
         worker = Relay(handler, stop)
         try:
@@ -29,38 +36,33 @@ def running(handler, stop: threading.Event) -> threading.Thread:
 
     thread = threading.Thread(target=work)
     thread.start()
-    return thread
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(30)
 
 
 @ALONE
 def test_commits_wake_the_relay_and_none_of_a_burst_is_forgotten(memory):
     """On PostgreSQL by NOTIFY, with polls of a minute; elsewhere by polling often."""
-    stop = threading.Event()
-    thread = running(memory, stop)
-    try:
+    with running(memory):
         time.sleep(0.5)
         waits = []
         for n in range(60):
             started = time.monotonic()
             # Two at once: the second one falls into the pause after the NOTIFY of the first.
             pks = [promise(f"order:{n}"), promise(f"other:{n}")]
-            deadline = started + 20
-            while not set(pks) <= set(memory.accepted) and time.monotonic() < deadline:
-                time.sleep(0.002)
-            assert set(pks) <= set(memory.accepted)
+            wait_for(lambda pks=pks: set(pks) <= set(memory.accepted), 20, "both", pause=0.002)
             waits.append(time.monotonic() - started)
             time.sleep(0.01 * (n % 5))
         assert sorted(waits)[30] < 1.0
-    finally:
-        stop.set()
-        thread.join(30)
     assert not memory.repeats
 
 
 @ALONE
+@NOTIFIED
 def test_a_lost_listener_listens_again(memory):
-    if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL has NOTIFY")
     stop = threading.Event()
     bell = relay.Doorbell(stop)
     assert bell.wait(5)  # whatever was committed before
@@ -75,9 +77,8 @@ def test_a_lost_listener_listens_again(memory):
 
 
 @ALONE
+@NOTIFIED
 def test_one_process_sends_few_notifies(memory, monkeypatch):
-    if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL has NOTIFY")
     sent: list[float] = []
     monkeypatch.setattr(notify.Notifier, "_notify", lambda self: sent.append(time.monotonic()) or True)
     started = time.monotonic()
@@ -124,48 +125,31 @@ def test_after_a_notify_a_relay_polls_until_the_next_one_could_have_come(bell, m
 
 
 @ALONE
+@NOTIFIED
 def test_what_is_committed_in_the_pause_leaves_long_before_the_next_notify(memory, monkeypatch):
     """The pause takes a minute here, and so do polls."""
-    if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL has NOTIFY")
     monkeypatch.setattr(notify, "PAUSE", 60.0)
     monkeypatch.setattr(relay, "LOOKING", 90.0)
     notify.stop_notifiers()
-    stop = threading.Event()
-    thread = running(memory, stop)
-    try:
+    with running(memory):
         for n in range(8):
             pk = promise(f"order:{n}")
-            deadline = time.monotonic() + 5
-            while pk not in memory.accepted and time.monotonic() < deadline:
-                time.sleep(0.002)
-            assert pk in memory.accepted
+            wait_for(lambda pk=pk: pk in memory.accepted, 5, "the message", pause=0.002)
             time.sleep(0.05)  # it has settled, and waits again
-    finally:
-        stop.set()
-        thread.join(30)
 
 
 @ALONE
+@NOTIFIED
 def test_a_relay_that_looks_claims_only_what_is_there(memory, monkeypatch):
     """A claim is eight times the work of a look."""
-    if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL has NOTIFY")
     monkeypatch.setattr(relay, "LOOKING", 60.0)
-    claims, looks, stop = [], [], threading.Event()
+    claims, looks = [], []
     monkeypatch.setattr(relay, "claim", lambda *args, **more: claims.append(args) or claim(*args, **more))
     monkeypatch.setattr(relay, "is_due", lambda *args: looks.append(args) or is_due(*args))
-    thread = running(memory, stop)
-    try:
+    with running(memory):
         promise("order:1")  # rings
-        deadline = time.monotonic() + 20
-        while len(looks) < 20 and time.monotonic() < deadline:
-            time.sleep(0.01)
-    finally:
-        stop.set()
-        thread.join(30)
+        wait_for(lambda: len(looks) >= 20, 20, "looks", pause=0.01)
     assert memory.accepted
-    assert len(looks) >= 20
     assert len(claims) < 10  # at the start, for the NOTIFY, after what it moved
 
 
@@ -197,15 +181,13 @@ def test_a_process_that_ends_has_notified(bell):
     notify.notify_relays()  # within the pause after the first one
     notify.stop_notifiers()
     assert bell.wait(1)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT pid {SESSIONS}")
-        left = cursor.fetchall()
-        deadline = time.monotonic() + 5  # a server takes note of a closed connection in its own time
-        while left and time.monotonic() < deadline:
-            time.sleep(0.02)
+
+    def nobody_is_left() -> bool:
+        with connection.cursor() as cursor:
             cursor.execute(f"SELECT pid {SESSIONS}")
-            left = cursor.fetchall()
-    assert not left
+            return not cursor.fetchall()
+
+    wait_for(nobody_is_left, 5, "the server to take note of a closed connection", pause=0.02)
 
 
 @ALONE

@@ -40,9 +40,10 @@ def listen(install):
     """A listener on a handler; `hear` stores a batch as the consumer's writer does."""
     made = []
 
-    def start(handler):
-        install(handler)
+    def start():
+        memory = install(Scripted())
         made.append(Listen(threading.Event()))
+        made[0].memory = memory
         return made[0]
 
     yield start
@@ -62,12 +63,15 @@ def finish(listener) -> None:
     listener.threads = []
 
 
-def test_what_is_hinted_at_is_delivered(listen):
-    memory = Scripted()
-    listener = listen(memory)
-    pks = [promise(f"order:{n}") for n in range(4)]
-    hear(listener, batch(*map(hint, pks)))
+def heard(listener, *values: bytes | None) -> list[uuid.UUID]:
+    """Hear one batch and deliver what it brought; what the channel has accepted by then."""
+    hear(listener, batch(*values))
     finish(listener)
+    return listener.memory.accepted
+
+
+def test_what_is_hinted_at_is_delivered(listen):
+    heard(listen(), *[hint(promise(f"order:{n}")) for n in range(4)])
     assert states() == {"sent": 4}
     assert set(DeliveryAttempt.objects.values_list("path", flat=True)) == {"cdc"}
 
@@ -77,7 +81,7 @@ def test_the_legs_of_what_was_hinted_at_add_up(listen):
         legs = [metrics.CDC_LEG_SECONDS.labels(leg)._sum.get() for leg in ("record", "claim", "try", "settle")]
         return [*legs, metrics.COMMIT_TO_SEND._sum.get()]
 
-    listener, pk = listen(Scripted()), promise()
+    listener, pk = listen(), promise()
     written = database_now() - timedelta(seconds=30)
     OutboxMessage.objects.update(created_at=written)
     recorded = int(written.timestamp() * 1000) + 2000
@@ -91,66 +95,55 @@ def test_the_legs_of_what_was_hinted_at_add_up(listen):
 
 
 def test_hints_that_come_again_find_nothing(listen):
-    memory = Scripted()
-    listener = listen(memory)
-    pk = promise()
-    for _ in range(3):
+    listener, pk = listen(), promise()
+    for _ in range(2):
         hear(listener, batch(hint(pk), hint(pk)))
-    finish(listener)
-    assert memory.accepted == [pk]
+    assert heard(listener, hint(pk)) == [pk]
 
 
 def test_a_hint_at_nothing_and_what_is_no_insert_are_skipped(listen):
-    listener = listen(Scripted())
+    listener = listen()
     update = json.dumps({"op": "u", "after": {"id": str(uuid7()), "event_type": "e"}}).encode()
     hear(listener, batch(hint(uuid7()), update, None))
     assert not DeadLetter.objects.exists()
 
 
 def test_what_cannot_be_read_is_parked_and_holds_nothing_up(listen):
-    memory = Scripted()
-    listener = listen(memory)
     pk = promise()
-    hear(listener, batch(b"{", hint(pk)))
-    finish(listener)
+    assert heard(listen(), b"{", hint(pk)) == [pk]
     letter = DeadLetter.objects.get()
     assert (letter.source, letter.step, letter.reason, letter.topic) == ("outbox", "decode", "invalid_json", TOPIC)
-    assert memory.accepted == [pk]
 
 
 def test_a_rolled_back_batch_delivers_nothing(listen):
-    memory = Scripted()
-    listener = listen(memory)
-    pk = promise()
+    listener, pk = listen(), promise()
     found = batch(hint(pk))
     found.prepared = listener.prepare(found)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         listener.write(found, database_now())
         raise ZeroDivisionError
     finish(listener)
-    assert not memory.accepted
+    assert not listener.memory.accepted
     assert message(pk).state == "pending"
 
 
 def test_a_failure_lives_in_the_row(listen):
-    memory = Scripted()
-    memory.answers = [TRANSIENT]
-    listener = listen(memory)
-    pk = promise()
-    hear(listener, batch(hint(pk)))
-    finish(listener)
+    listener, pk = listen(), promise()
+    listener.memory.answers = [TRANSIENT]
+    heard(listener, hint(pk))
     assert (message(pk).state, message(pk).attempts) == ("pending", 1)
     assert not DeadLetter.objects.exists()
 
 
-def test_what_there_is_no_room_for_is_left_to_the_poller(listen, settings):
+@pytest.mark.parametrize("batches", [[5], [2, 3]])
+def test_what_there_is_no_room_for_is_left_to_the_poller(listen, settings, batches):
     settings.OUTBOX_BATCH = 3
-    memory = Scripted()
-    hold = threading.Event()
-    memory.before = lambda messages: hold.wait(20)
-    listener = listen(memory)
-    pks = [promise(f"order:{n}") for n in range(5)]
-    hear(listener, batch(*map(hint, pks)))
+    listener, hold = listen(), threading.Event()
+    listener.memory.before = lambda messages: hold.wait(20)
+    hints = [hint(promise(f"order:{n}")) for n in range(5)]
+    for number in batches:
+        hear(listener, batch(*hints[:number]))
+        del hints[:number]
     assert listener.pressure()
     assert states() == {"processing": 3, "pending": 2}
     hold.set()
@@ -158,31 +151,14 @@ def test_what_there_is_no_room_for_is_left_to_the_poller(listen, settings):
     assert states() == {"sent": 3, "pending": 2}
 
 
-def test_no_more_is_claimed_than_there_is_room_for(listen, settings):
-    settings.OUTBOX_BATCH = 3
-    memory = Scripted()
-    hold = threading.Event()
-    memory.before = lambda messages: hold.wait(20)
-    listener = listen(memory)
-    pks = [promise(f"order:{n}") for n in range(5)]
-    hear(listener, batch(*map(hint, pks[:2])))
-    hear(listener, batch(*map(hint, pks[2:])))
-    assert states() == {"processing": 3, "pending": 2}
-    hold.set()
-
-
 def test_nothing_is_claimed_that_no_hint_names(listen):
-    memory = Scripted()
-    listener = listen(memory)
     _other, hinted = promise("order:1"), promise("order:2")
-    hear(listener, batch(hint(hinted)))
-    finish(listener)
-    assert memory.accepted == [hinted]
+    assert heard(listen(), hint(hinted)) == [hinted]
 
 
 def test_how_far_cdc_has_come_is_stored_beside_the_claims(listen):
     """Each claim would wait for the others at the channels' rows."""
-    listener = listen(Scripted())
+    listener = listen()
     pks = [promise(f"order:{n}") for n in range(3)]
     hear(listener, batch(*map(hint, [pks[2], pks[0]])))
     hear(listener, batch(hint(pks[1])))
@@ -194,7 +170,7 @@ def test_how_far_cdc_has_come_is_stored_beside_the_claims(listen):
 def test_a_claim_of_hints_locks_no_channel(listen):
     if connection.vendor == "sqlite":
         pytest.skip("SQLite has one writer at a time")
-    listener = listen(Scripted())
+    listener = listen()
     ensure(["memory"])
     found = batch(hint(promise()))
     found.prepared = listener.prepare(found)
@@ -204,7 +180,7 @@ def test_a_claim_of_hints_locks_no_channel(listen):
 
 
 def test_a_listener_that_ends_stores_how_far_cdc_has_come(listen):
-    listener, pk = listen(Scripted()), promise()
+    listener, pk = listen(), promise()
     hear(listener, batch(hint(pk)))
     listener.close()
     assert ChannelState.objects.get().cdc_seen_at is not None
@@ -216,7 +192,7 @@ def test_a_listener_claims_at_once_what_came_while_it_claimed():
 
 
 def test_a_listener_that_has_heard_nothing_says_nothing(listen):
-    listener = listen(Scripted())
+    listener = listen()
     ensure(["memory"])
     listener.each_second(database_now())
     assert ChannelState.objects.get().cdc_seen_at is None
@@ -234,27 +210,23 @@ def test_a_listener_told_to_stop_gives_back_what_is_in_hand(install):
 
 
 def test_two_listeners_and_a_poller_send_once(listen):
-    memory = Scripted()
-    listener = listen(memory)
-    pks = [promise(f"order:{n}") for n in range(30)]
+    listener, pks = listen(), [promise(f"order:{n}") for n in range(30)]
     race(lambda: hear(listener, batch(*map(hint, pks))), lambda: hear(listener, batch(*map(hint, reversed(pks)))))
     finish(listener)
-    assert sorted(memory.accepted) == sorted(pks)
+    assert sorted(listener.memory.accepted) == sorted(pks)
 
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_session_that_ends_at_the_batchs_commit_strands_nothing(listen, committed):
     """Whoever runs the batch again finds what its first commit has claimed."""
-    memory = Scripted()
-    listener = listen(memory)
-    pk = promise()
+    listener, pk = listen(), promise()
     with lost_answer(committed=committed), pytest.raises(OperationalError):
         hear(listener, batch(hint(pk)))
 
-    def heard():
+    def claimed():
         hear(listener, batch(hint(pk)))
-        return message(pk).lease_until or memory.accepted
+        return message(pk).lease_until or listener.memory.accepted
 
-    wait_for(heard, 30, "the session that is gone to let go of the message")
+    wait_for(claimed, 30, "the session that is gone to let go of the message")
     finish(listener)
-    assert (memory.accepted, message(pk).attempts) == ([pk], 1)
+    assert (listener.memory.accepted, message(pk).attempts) == ([pk], 1)
