@@ -81,8 +81,9 @@ def test_messages_are_decided_about_never_just_released(memory, monkeypatch):
 
 @pytest.mark.parametrize("during", ["call", "settle"])
 def test_a_message_in_the_middle_of_a_call_is_uncertain(install, monkeypatch, during):
+    memory = install(Scripted())
     pk = promise()
-    found_dead(install(Scripted()), monkeypatch, during)
+    found_dead(memory, monkeypatch, during)
     row = message(pk)
     assert (row.state, row.attempts, row.times_uncertain, row.error_class) == ("uncertain", 1, 1, "lost")
     assert row.available_at > database_now() + timedelta(seconds=100)
