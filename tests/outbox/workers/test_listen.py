@@ -109,8 +109,8 @@ def test_a_hint_at_nothing_and_what_is_no_insert_are_skipped(listen):
 
 
 def test_what_cannot_be_read_is_parked_and_holds_nothing_up(listen):
-    pk = promise()
-    assert heard(listen(), b"{", hint(pk)) == [pk]
+    listener, pk = listen(), promise()
+    assert heard(listener, b"{", hint(pk)) == [pk]
     letter = DeadLetter.objects.get()
     assert (letter.source, letter.step, letter.reason, letter.topic) == ("outbox", "decode", "invalid_json", TOPIC)
 
@@ -152,8 +152,8 @@ def test_what_there_is_no_room_for_is_left_to_the_poller(listen, settings, batch
 
 
 def test_nothing_is_claimed_that_no_hint_names(listen):
-    _other, hinted = promise("order:1"), promise("order:2")
-    assert heard(listen(), hint(hinted)) == [hinted]
+    listener, _other, hinted = listen(), promise("order:1"), promise("order:2")
+    assert heard(listener, hint(hinted)) == [hinted]
 
 
 def test_how_far_cdc_has_come_is_stored_beside_the_claims(listen):
