@@ -7,6 +7,7 @@ import importlib
 import math
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
@@ -74,8 +75,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`make quick` runs what needs nothing, a leg of `make test` what it leaves to no other one."""
-    left_out = needs_servers if config.getoption("quick") else is_left_out
-    deselected = {item for item in items if left_out(item)}
+    if config.getoption("quick"):
+        deselected = {item for item in items if needs_servers(item)} | set(schedules_beyond_a_few(items))
+    else:
+        deselected = {item for item in items if is_left_out(item)}
     config.hook.pytest_deselected(items=list(deselected))
     items[:] = [item for item in items if item not in deselected]
 
@@ -83,6 +86,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def needs_servers(item: pytest.Item) -> bool:
     marked = any(item.get_closest_marker(name) for name in ("kafka", "processes", "browser"))
     return marked or touches_database(item) or bool(BROKERS & set(getattr(item, "fixturenames", ())))
+
+
+def schedules_beyond_a_few(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """As of Hypothesis' examples: of random schedules, and of what only many of them find, some are enough for now."""
+    tried: Counter[str] = Counter()
+    for item in items:
+        if few := item.get_closest_marker("schedules"):
+            test = item.nodeid.partition("[")[0]
+            tried[test] += 1
+            if tried[test] > few.args[0]:
+                yield item
 
 
 def order(order_id: str = "A1", location_id: str = "WH-1", at: str = "", **more: Any) -> bytes:

@@ -62,42 +62,59 @@ def test_a_leg_whose_tests_were_all_skipped_did_not_run(cases):
     assert (leg.ran, leg.skipped) == (False, 1)
 
 
-def test_debezium_alone_runs_on_every_server_and_the_real_broker(monkeypatch):
-    monkeypatch.setenv("LEGS", "debezium")
-    assert legs.wanted() == {"debezium", "kafka", "embedded", "postgres", "mariadb", "mysql"}
+@pytest.mark.parametrize(
+    ("legs_named", "wanted"),
+    [
+        ("kafka", {"sqlite", "kafka", "embedded"}),  # a broker alone runs on SQLite
+        ("debezium", {"debezium", "kafka", "embedded", "postgres", "mariadb", "mysql"}),
+        ("mariadb", {"mariadb", "embedded"}),
+    ],
+)
+def test_what_is_named_brings_what_it_needs(monkeypatch, legs_named, wanted):
+    monkeypatch.setenv("LEGS", legs_named)
+    assert legs.wanted() == wanted
 
 
 def test_debezium_without_its_broker_is_not_started(monkeypatch):
+    """Nor is a broker that was given and is silent."""
     monkeypatch.setenv("LEGS", "debezium,postgres")
-    monkeypatch.setenv("TEST_KAFKA_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("TEST_KAFKA_SERVERS", "127.0.0.1:1,127.0.0.1:2")
     monkeypatch.setattr(legs.supervisor, "addresses", lambda names: {})
     monkeypatch.setattr(legs, "start", lambda servers, names: names)
     servers, started = legs.find_servers()
+    assert servers["kafka"].reason == "TEST_KAFKA_SERVERS is set, but nothing answers there"
     assert servers["debezium"].reason == "needs kafka"
-    assert "debezium" not in started
+    assert not {"debezium", "kafka"} & set(started)
 
 
-def test_what_runs_beside_is_told_to_the_tests_or_kept_from_them(monkeypatch):
-    monkeypatch.setenv("TEST_CONNECT_URL", "http://127.0.0.1:1")
-    kafka, debezium = Leg("kafka", address="127.0.0.1:2"), Leg("debezium", reason="absent")
-    told = legs.environment(Run(Leg("sqlite"), [kafka, debezium], HERE))
-    assert told["TEST_KAFKA_SERVERS"] == "127.0.0.1:2"
-    assert "TEST_CONNECT_URL" not in told
+def test_a_run_is_told_what_runs_beside_it_and_nothing_of_what_does_not(monkeypatch):
+    for variable in ("TEST_CONNECT_URL", "TEST_CASSANDRA_URL", "PYTHONDONTWRITEBYTECODE"):
+        monkeypatch.setenv(variable, "1")
+    beside = [Leg("kafka", address="127.0.0.1:2"), Leg("debezium", reason="absent")]  # another leg has Cassandra
+    told = legs.environment(Run(Leg("mysql", address="mysql://127.0.0.1:1", left_out={"a", "b"}), beside, HERE))
+    assert (told["TEST_KAFKA_SERVERS"], told["LEFT_OUT"]) == ("127.0.0.1:2", "a,b")
+    assert not {"TEST_CONNECT_URL", "TEST_CASSANDRA_URL", "PYTHONDONTWRITEBYTECODE"} & told.keys()
 
 
-def test_the_processes_of_a_leg_keep_what_they_have_compiled(monkeypatch):
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    assert "PYTHONDONTWRITEBYTECODE" not in legs.environment(Run(Leg("sqlite"), [], HERE))
+@pytest.fixture
+def begun(monkeypatch) -> list[Run]:
+    """The runs that would have started."""
+    found: list[Run] = []
+    monkeypatch.setattr(legs, "start_tests", lambda run, arguments: found.append(run))
+    return found
 
 
-def test_the_tests_on_cassandra_run_beside_one_server_alone(tmp_path, monkeypatch):
-    told = {}
-    monkeypatch.setattr(legs, "start_tests", lambda run, arguments: told.update({run.leg.name: run.others}))
-    servers = {name: Leg(name, address="127.0.0.1:1") for name in legs.VARIABLES}
-    legs.run_all(servers, [])
-    seen = {name: {other.name for other in others} for name, others in told.items()}
+def test_the_tests_on_cassandra_run_beside_one_leg_alone(begun):
+    legs.run_all({name: Leg(name, address="127.0.0.1:1") for name in legs.VARIABLES}, [])
+    seen = {run.leg.name: {other.name for other in run.others} for run in begun}
     assert seen.pop("mariadb") == {"kafka", "debezium", "cassandra"}
     assert seen == {"sqlite": {"debezium"}, "postgres": {"kafka", "debezium"}, "mysql": {"kafka", "debezium"}}
+    assert {run.leg.name: run.leg.left_out for run in begun} == {name: left_by(name, ALL, True) for name in ALL}
+
+
+def test_the_tests_on_cassandra_run_beside_sqlite_where_there_is_no_server(begun):
+    legs.run_all({name: Leg(name, reason="" if name == "cassandra" else "none") for name in legs.VARIABLES}, [])
+    assert {"cassandra" in {other.name for other in run.others} for run in begun} == {True}
 
 
 ALL = ("sqlite", "postgres", "mariadb", "mysql")
@@ -141,21 +158,6 @@ def test_each_part_of_what_is_dealt_has_as_many_legs():
         assert {leg for part in parts(kind) for leg in runs({part})} == set(ALL) - {"sqlite"}
 
 
-def test_a_leg_is_told_what_it_leaves_to_others(monkeypatch):
-    left = {}
-    monkeypatch.setattr(legs, "pytest", lambda run, *_: (left.update({run.leg.name: run.leg.left_out}), (0, []))[1])
-    legs.run_all({name: Leg(name, address="127.0.0.1:1") for name in legs.VARIABLES}, [])
-    assert left == {name: left_by(name, ALL, True) for name in ALL}
-    mysql = Leg("mysql", address="mysql://127.0.0.1:1", left_out=left["mysql"])
-    environment = legs.environment(Run(mysql, [], HERE))
-    assert set(environment["LEFT_OUT"].split(",")) == left["mysql"]
-
-
-@pytest.mark.parametrize("leg", ALL)
-def test_a_leg_alone_runs_every_test(leg):
-    assert left_by(leg, [leg], True) == set()
-
-
 # What one test can be at once.
 TOGETHER = [
     *[{part} for kind in ("blind", "words", "half") for part in parts(kind)],
@@ -175,28 +177,11 @@ def test_every_test_is_run_by_a_leg(kafka):
             assert not lost, chosen
 
 
-def test_the_tests_on_cassandra_run_beside_sqlite_where_there_is_no_server(tmp_path, monkeypatch):
-    told = {}
-    monkeypatch.setattr(legs, "start_tests", lambda run, arguments: told.update({run.leg.name: run.others}))
-    servers = {name: Leg(name, reason="" if name == "cassandra" else "none") for name in legs.VARIABLES}
-    legs.run_all(servers, [])
-    assert "cassandra" in {other.name for other in told["sqlite"]}
-
-
 @pytest.mark.parametrize(("others", "each"), [((), 8), (("postgres",), 4), (("postgres", "mariadb", "mysql"), 4)])
-def test_a_leg_has_as_many_runs_as_keep_every_processor_busy(monkeypatch, others, each):
+def test_a_leg_has_as_many_runs_as_keep_every_processor_busy(monkeypatch, begun, others, each):
     monkeypatch.setenv("JOBS", "8")
-    monkeypatch.setattr(legs, "report", lambda *_: 0)
-    begun = Counter()
-    monkeypatch.setattr(legs, "start_tests", lambda run, arguments: begun.update([run.leg.name]))
     legs.run_all({name: Leg(name, reason="" if name in others else "none") for name in legs.VARIABLES}, [])
-    assert begun == dict.fromkeys(["sqlite", *others], each)
-
-
-def test_what_one_database_leaves_to_another_is_kept_from_its_tests(monkeypatch):
-    monkeypatch.setenv("TEST_CASSANDRA_URL", "cassandra://127.0.0.1:1")
-    told = legs.environment(Run(Leg("sqlite"), [Leg("kafka", address="127.0.0.1:2")], HERE))
-    assert "TEST_CASSANDRA_URL" not in told
+    assert Counter(run.leg.name for run in begun) == dict.fromkeys(["sqlite", *others], each)
 
 
 OF_A_PACE = "pytestmark = pytest.mark.processes\n"
@@ -218,7 +203,11 @@ def test_a_file_is_opened_by_the_run_to_which_a_test_in_it_belongs(tmp_path, mon
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(text)
     monkeypatch.setattr(shares, "ROOT", tmp_path)
-    assert [piece for piece in ["", *pieces(2)] if not elsewhere(monkeypatch, piece, tmp_path / file)] == ["", *opened]
+    found = []
+    for piece in ["", *pieces(2)]:
+        monkeypatch.setenv("PIECE", piece)
+        found += [] if shares.is_of_another_piece(tmp_path / file) else [piece]
+    assert found == ["", *opened]
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -228,11 +217,6 @@ def test_each_piece_of_a_leg_has_tests_of_each_share(count):
     shares_of = Counter((shares.number_of(file, count), zlib.crc32(file.encode()) % shares.PARTS % 2) for file in files)
     assert len(shares_of) == 2 * count
     assert min(shares_of.values()) > len(files) / count / 3
-
-
-def elsewhere(monkeypatch, piece, file):
-    monkeypatch.setenv("PIECE", piece)
-    return shares.is_of_another_piece(file)
 
 
 def test_each_run_has_a_database_name_of_its_own():
@@ -245,9 +229,32 @@ def test_each_run_has_a_database_name_of_its_own():
     assert [url.query for url in urls] == ["a=b"] * 5
 
 
-def test_a_leg_that_ran_and_failed_fails_the_whole(capsys):
-    assert legs.report([Leg("sqlite", ran=True, passed=3, failed=1)], [Leg("kafka", reason="absent")]) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 1 failed, 0 skipped"
+PASSED, FAILED = Leg("sqlite", ran=True, passed=3), Leg("sqlite", ran=True, passed=3, failed=1)
+ABSENT = Leg("kafka", reason="absent")
+
+
+@pytest.mark.parametrize(
+    ("ran", "required", "code", "last"),
+    [
+        (PASSED, "", 0, ["3 passed, 0 failed, 0 skipped"]),
+        (FAILED, "", 1, ["3 passed, 1 failed, 0 skipped"]),
+        (
+            PASSED,
+            "sqlite,kafka,debezium",
+            1,
+            [
+                "REQUIRE asks for debezium, and it did not run",
+                "REQUIRE asks for kafka, and it did not run",
+                "3 passed, 0 failed, 0 skipped",
+            ],
+        ),
+    ],
+)
+def test_what_failed_or_is_required_and_missing_fails_the_whole(capsys, monkeypatch, ran, required, code, last):
+    monkeypatch.setenv("REQUIRE", required)
+    assert legs.report([ran], [ABSENT]) == code
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-len(last) - 1 :] == ["kafka     not run  absent", *last]
 
 
 @pytest.mark.processes
@@ -277,41 +284,12 @@ def test_what_fails_only_beside_other_databases_is_run_again_alone_and_named(tmp
     assert "1 passed only when run again alone" in line
 
 
-def test_what_is_required_and_missing_is_named(capsys, monkeypatch):
-    monkeypatch.setenv("REQUIRE", "postgres,kafka,debezium")
-    ran = [Leg("sqlite", ran=True, passed=3), Leg("postgres", ran=True, passed=3)]
-    assert legs.report(ran, [Leg("kafka", reason="absent")]) == 1
-    printed = capsys.readouterr().out.splitlines()
-    assert "kafka     not run  absent" in printed
-    assert [line for line in printed if line.startswith("REQUIRE")] == [
-        "REQUIRE asks for debezium, and it did not run",
-        "REQUIRE asks for kafka, and it did not run",
-    ]
-
-
-def test_nothing_required_and_nothing_failed_is_a_success():
-    assert legs.report([Leg("sqlite", ran=True, passed=3), Leg("mysql", reason="absent")], []) == 0
-
-
-def test_a_broker_alone_runs_on_sqlite(monkeypatch):
-    monkeypatch.setenv("LEGS", "kafka")
-    assert legs.wanted() == {"sqlite", "kafka", "embedded"}
-
-
-def test_a_server_that_is_given_and_silent_is_not_started_instead(monkeypatch):
-    monkeypatch.setenv("TEST_KAFKA_SERVERS", "127.0.0.1:1,127.0.0.1:2")
-    assert legs.given("kafka") == ("", "TEST_KAFKA_SERVERS is set, but nothing answers there")
-
-
-def test_servers_may_be_left_unstarted(monkeypatch):
+def test_servers_are_started_only_when_they_are_asked_for(monkeypatch):
     monkeypatch.setenv("START_SERVICES", "0")
-    servers = {"kafka": Leg("kafka")}
+    servers = {name: Leg(name) for name in legs.VARIABLES}
     assert legs.start(servers, ["kafka"]) == []
     assert servers["kafka"].reason == "TEST_KAFKA_SERVERS is not set, and START_SERVICES=0"
-
-
-def test_servers_are_started_only_when_they_are_asked_for(monkeypatch):
-    servers = {name: Leg(name) for name in legs.VARIABLES}
+    monkeypatch.delenv("START_SERVICES")
     assert legs.start(servers, ["kafka", "postgres"]) == []
     assert servers["postgres"].reason == "none runs: REQUIRE=postgres starts one, make services all"
     monkeypatch.setenv("REQUIRE", "postgres")

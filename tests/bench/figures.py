@@ -53,6 +53,11 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
     return f"{statistics.median(ours) / statistics.median(theirs):.2f}" if ours and theirs else "–"
 
 
+def at(ordered: Sequence[float], share: float) -> float:
+    """Of sorted figures, the one that a share of them does not exceed."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
 def machine(servers: Iterable[str]) -> str:
     """What the figures are of."""
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)

@@ -102,7 +102,7 @@ def connect(url: str) -> Any:
     if where.scheme == "sqlite":
         import sqlite3
 
-        return sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        return sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60, isolation_level=None)
     if where.scheme.startswith("postgres"):
         import psycopg
 

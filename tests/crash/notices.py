@@ -8,15 +8,12 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from multiprocessing import get_context
 from typing import Any, NamedTuple
 
-from tests.crash import databases
 from tests.crash.oracle import Finding
 from tests.crash.platform import Platform
-from tests.crash.run import Outcome, Plan, directory, verified
+from tests.crash.run import Outcome, Plan, alone, django_on, everything_adds_up, staged
 from tests.crash.wire import wait_for
 from tests.outbox.notices.receiver import Receiver, receiving
 
@@ -44,28 +41,16 @@ class Heard(NamedTuple):
 
 
 def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
-    """In a process of its own, because Django keeps its first database."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_run, name, url, plan).result()
+    return alone(_run, name, url, plan)
 
 
 def _run(name: str, url: str, plan: Plan) -> Outcome:
-    with databases.fresh(url) as database, directory(plan.logs) as logs:
-        os.environ |= {**SETTINGS, "DATABASE_URL": database}
-        with Platform(logs, SETTINGS) as platform:
-            platform.manage("migrate", "--verbosity", "0")
-            import django
-            from django.db import connections
+    with staged(url, plan.logs, SETTINGS) as platform, django_on(platform):
+        from outbox.notices.words import MOST_LINES
 
-            django.setup()
-            from outbox.notices.words import MOST_LINES
-
-            if plan.orders > MOST_LINES - BESIDE:
-                raise SystemExit(f"--orders {plan.orders}: a message names {MOST_LINES}, and some would be missed")
-            try:
-                return Notices(platform, plan, ["notify-1"] if name == "sqlite" else ["notify-1", "notify-2"]).go()
-            finally:
-                connections.close_all()
+        if plan.orders > MOST_LINES - BESIDE:
+            raise SystemExit(f"--orders {plan.orders}: a message names {MOST_LINES}, and some would be missed")
+        return Notices(platform, plan, ["notify-1"] if name == "sqlite" else ["notify-1", "notify-2"]).go()
 
 
 class Notices:
@@ -89,6 +74,7 @@ class Notices:
             for alarm in ("The log is damaged.", ""):
                 self._kill_while_told(alarm)
                 wait_for(self._all_told, PATIENCE, "everybody to be told", 0.5)
+            took = time.monotonic() - began
             codes = {name: worker.stop() for name, worker in self.living.items()}
         verify = self.platform.manage("verify", "--json", check=False)
         heard = [word for kind, receiver in receivers.items() for word in words_of(kind, receiver)]
@@ -97,13 +83,12 @@ class Notices:
             Finding(
                 "notifiers were killed, each by signal 9", str(dict(self.deaths)), [c for c in self.codes if c != -9]
             ),
-            Finding("SIGTERM ends every notifier with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
-            verified(verify.returncode, verify.stdout or verify.stderr),
+            *everything_adds_up(verify, codes, "", took),
         ]
         figures = {
             "partitions": self.plan.orders, "messages": sum(len(receiver.bodies) for receiver in receivers.values()),
             "deaths": dict(self.deaths), "repeats": sum(word.marked for word in heard),
-            "load": round(os.getloadavg()[0], 1), "seconds": round(time.monotonic() - began, 1),
+            "load": round(os.getloadavg()[0], 1), "seconds": round(took, 1),
         }  # fmt: skip
         return Outcome(findings, figures)
 

@@ -110,12 +110,9 @@ def versions(body: Mapping[str, Any]) -> Iterator[tuple[Order, int]]:
 
 
 def exactly_once(history: Mapping[Order, Any], bodies: Sequence[Mapping[str, Any]]) -> Finding:
-    times = Counter((body["location_id"], order) for body in bodies for order in body["order_ids"])
-    offenders: list[Any] = [{"missing": order} for order in history if order not in times]
-    offenders += [{"sent": number, "order": order} for order, number in times.items() if number > 1]
-    offenders += [{"unknown": order} for order in times if order not in history]
+    sent = [(body["location_id"], order) for body in bodies for order in body["order_ids"]]
     figures = f"{len(history)} orders in {len(bodies)} batches"
-    return Finding("every valid order stands exactly once over distinct batch ids", figures, offenders)
+    return Finding("every valid order stands exactly once over distinct batch ids", figures, each_once(history, sent))
 
 
 def same_bytes(batches: Mapping[str, Sequence[Published]]) -> Finding:
@@ -204,20 +201,29 @@ def sums_agree(history: Mapping[Order, list[Produced]], bodies: Sequence[Mapping
     return Finding("sums by SKU agree, batch by batch", f"{total} pieces", offenders)
 
 
-def one_letter_each(name: str, records: Sequence[Produced], letters: Sequence[Mapping[str, Any]]) -> Finding:
-    found: defaultdict[Place, list[Mapping[str, Any]]] = defaultdict(list)
+def one_letter_each(
+    name: str, records: Sequence[Produced], letters: Sequence[Mapping[str, Any]], prefix: str = ""
+) -> Finding:
+    """`prefix` of the topics, where the records are of several."""
+
+    def topic(of: str) -> str:
+        return of.removeprefix(prefix) if prefix else ""
+
+    found: defaultdict[tuple[str, Place], list[Mapping[str, Any]]] = defaultdict(list)
     for letter in letters:
-        found[place_of(letter)].append(letter)
+        found[topic(letter["topic"]), place_of(letter)].append(letter)
     offenders: list[Any] = []
     for record in records:
-        mine = found.pop(record.place, [])
+        place = topic(record.sample.topic), record.place
+        mine = found.pop(place, [])
         if len(mine) != 1:
-            offenders.append({"letters": len(mine), "place": record.place, "order": record.sample.order})
+            offenders.append({"letters": len(mine), "place": place, "value": (record.sample.value or b"")[:80]})
         elif raw(mine[0]) != record.sample.value or (mine[0]["key"] or "").encode() != record.sample.key:
-            offenders.append({"bytes differ": record.place, "letter": mine[0]["id"]})
+            offenders.append({"bytes differ": place, "letter": mine[0]["id"]})
     offenders += [{"letter for nothing": letter["id"], "reason": letter["reason"], "place": place}
                   for place, mine in found.items() for letter in mine]  # fmt: skip
-    return Finding(name, f"{len(records)} records, {len(letters)} letters", offenders)
+    reasons = ", ".join(f"{number} {reason}" for reason, number in Counter(one["reason"] for one in letters).items())
+    return Finding(name, f"{len(records)} records, {len(letters)} letters: {reasons}", offenders)
 
 
 def raw(letter: Mapping[str, Any]) -> bytes | None:
@@ -226,3 +232,20 @@ def raw(letter: Mapping[str, Any]) -> bytes | None:
 
 def place_of(letter: Mapping[str, Any]) -> Place:
     return (letter["partition"], letter["offset"])
+
+
+# -- what other oracles ask, too ----------------------------------------------------------------------
+def differences(wanted: Mapping[Any, Any], found: Mapping[Any, Any]) -> list[Any]:
+    return [
+        {"of": name, "is": found.get(name), "expected": wanted.get(name)}
+        for name in sorted(wanted.keys() | found.keys())
+        if found.get(name) != wanted.get(name)
+    ]
+
+
+def each_once(wanted: Iterable[Any], found: Iterable[Any]) -> list[Any]:
+    """What is missing, there more than once, or not wanted."""
+    times, known = Counter(found), set(wanted)
+    offenders: list[Any] = [{"missing": one} for one in sorted(known - times.keys())]
+    offenders += [{"times": number, "of": one} for one, number in times.items() if number > 1]
+    return offenders + [{"not wanted": one} for one in sorted(times.keys() - known)]

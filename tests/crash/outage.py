@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC
@@ -15,9 +14,9 @@ from typing import Any
 
 from outbox.channels import handlers
 from tests.crash import databases
-from tests.crash.oracle import Finding
+from tests.crash.oracle import Finding, each_once
 from tests.crash.platform import Platform, Worker
-from tests.crash.run import Outcome, Plan, directory, verified
+from tests.crash.run import Outcome, Plan, directory, everything_adds_up, staged, until_nothing_is_left
 from tests.crash.wire import wait_for
 
 CHANNEL = "provider"
@@ -168,10 +167,8 @@ def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None
     """`plan.orders` are minutes. A database of its own; nothing is left behind."""
     if name == "sqlite":
         return Outcome([Finding("an accelerated clock", "", ["only a server has one to replace"])], {})
-    with databases.fresh(url) as database, directory(plan.logs) as logs, directory(None) as place:
-        with Platform(logs, {**SETTINGS, "DATABASE_URL": database}) as platform:
-            platform.manage("migrate", "--verbosity", "0")
-            return Outage(platform, place, plan.orders, say).go()
+    with staged(url, plan.logs, SETTINGS) as platform, directory(None) as place:
+        return Outage(platform, place, plan.orders, say).go()
 
 
 @dataclass
@@ -189,7 +186,7 @@ class Outage:
         self.total = self.minutes * 60 * EVENTS
 
     def go(self) -> Outcome:
-        program = ["-m", "tests.crash.outage"]
+        program, began = ["-m", "tests.crash.outage"], time.monotonic()
         relays = [self.platform.launch([*program, "relay"], f"relay-{n}", {}) for n in range(1, RELAYS + 1)]
         publisher = self.platform.launch([*program, "publish", str(self.total)], "publish", {})
         wait_for(lambda: self._sound(relays) and not publisher.alive, 3600, "the traffic", 0.2)
@@ -197,7 +194,8 @@ class Outage:
         self.clock.bring_back()
         self.say("all is published, the provider comes back")
         stuck = self._drain(relays)
-        return self._outcome(stuck, counted, [publisher.end(), *(relay.stop() for relay in relays)])
+        codes = {"publish": publisher.end(), **{relay.name: relay.stop() for relay in relays}}
+        return self._outcome(stuck, counted, codes, time.monotonic() - began)
 
     def _sound(self, relays: Sequence[Worker]) -> bool:
         assert all(relay.alive for relay in relays), [relay.text[-1500:] for relay in relays]
@@ -207,20 +205,14 @@ class Outage:
         return databases.rows(self.platform.environment["DATABASE_URL"], statement)
 
     def _drain(self, relays: Sequence[Worker]) -> str:
-        """Until nothing is unfinished, or nothing has been sent for long; why it is not."""
-        size, since = 0, time.monotonic()
-        while time.monotonic() - since < STUCK:
-            self._sound(relays)
-            if not self._rows(UNFINISHED):
-                return ""
-            grown = sum(path.stat().st_size for path in self.place.glob("calls-*.log"))
-            if grown != size:
-                size, since = grown, time.monotonic()
-            time.sleep(0.5)
-        return "messages are unfinished, nothing moves"
+        def left() -> dict[str, int]:
+            calls = sum(path.stat().st_size for path in self.place.glob("calls-*.log"))
+            return {"messages are unfinished, bytes of calls": calls} if self._rows(UNFINISHED) else {}
+
+        return until_nothing_is_left(left, STUCK, lambda: self._sound(relays))
 
     # -- the end --------------------------------------------------------------------------------------
-    def _outcome(self, stuck: str, counted: list[Any], codes: list[int]) -> Outcome:
+    def _outcome(self, stuck: str, counted: list[Any], codes: dict[str, int], took: float) -> Outcome:
         calls = [line.split() for path in self.place.glob("calls-*.log")
                  for line in path.read_text().splitlines()]  # fmt: skip
         sent = sorted((float(at), name) for name, kind, at in calls if kind == "sent")
@@ -232,16 +224,15 @@ class Outage:
         outage = self.clock.now(self.clock.turn) - began.timestamp()
         pace = (len(messages) - TRANSACTION) / (last - first).total_seconds()
         findings = [
-            Finding("the traffic came and everybody ended well", f"{pace:.0f} messages/s, exit codes {codes}",
-                    [len(messages)] * (len(messages) != self.total) + [code for code in codes if code]),
-            once(messages, [name for _, name in sent], stuck),
+            Finding("the traffic came", f"{pace:.0f} messages/s", [len(messages)] * (len(messages) != self.total)),
+            once(messages, [name for _, name in sent]),
             Finding("no dead letters", "", self._rows(LETTERS)),
             Finding("no attempt is counted when the outage is over", f"after {outage / 60:.1f} minutes", counted),
             Finding("every message is sent with its first attempt, none was uncertain", "",
                     [row for row in messages if row[1:] != ("sent", 1, 0)]),
             few_calls(refused, outage),
             *[within_rate(times, seconds) for seconds in (1, 10)],
-            verified(verify.returncode, verify.stdout or verify.stderr),
+            *everything_adds_up(verify, codes, stuck, took),
         ]  # fmt: skip
         return Outcome(findings, self._figures(times, refused, outage))
 
@@ -262,13 +253,9 @@ class Outage:
 
 
 # -- the oracle ---------------------------------------------------------------------------------------
-def once(messages: Sequence[tuple[Any, ...]], sent: Sequence[str], stuck: str) -> Finding:
-    times, known = Counter(sent), {name for name, *_ in messages}
-    offenders: list[Any] = [stuck] if stuck else []
-    offenders += [{"missing": name} for name in known - times.keys()]
-    offenders += [{"unknown": name} for name in times.keys() - known]
-    offenders += [{"message": name, "sent": number} for name, number in times.items() if number > 1]
-    return Finding("every message was sent exactly once", f"{len(sent)} of {len(known)}", offenders)
+def once(messages: Sequence[tuple[Any, ...]], sent: Sequence[str]) -> Finding:
+    wrong = each_once([name for name, *_ in messages], sent)
+    return Finding("every message was sent exactly once", f"{len(sent)} of {len(messages)}", wrong)
 
 
 def few_calls(refused: int, outage: float) -> Finding:

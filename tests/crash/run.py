@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from tests.crash import databases, oracle
-from tests.crash.killer import Crew
+from tests.crash.killer import Crew, Kill
 from tests.crash.oracle import Finding, Produced, Published
 from tests.crash.platform import Platform
 from tests.crash.traffic import traffic
@@ -67,22 +72,42 @@ class Outcome:
 
 def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
     """A database and topics of its own; nothing is left behind."""
-    wire = Wire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
-    with databases.fresh(url) as database, directory(plan.logs) as logs:
-        environment = {
-            **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers,
-            "KAFKA_TOPIC_PREFIX": wire.prefix, "BUFFER_MAX_BATCH": str(MAX_BATCH),
-        }  # fmt: skip
+    with Wire.of_a_run(servers, name, REQUESTS, BATCHES) as wire:
+        environment = {**TIMINGS, **wire.environment, "BUFFER_MAX_BATCH": str(MAX_BATCH)}
         if not plan.kills:
             environment["BUFFER_LEASE_SECONDS"] = "30"  # nobody dies, so nobody is to be taken for dead
-        with Platform(logs, environment) as platform:
-            platform.manage("migrate", "--verbosity", "0")
+        with staged(url, plan.logs, environment) as platform:
             platform.manage("create_topics", REQUESTS, BATCHES)
-            try:
-                return Run(platform, wire, plan, 1 if name == "sqlite" else 2, say).go()
-            finally:
-                wire.close()
-                wire.delete(REQUESTS, BATCHES)
+            return Run(platform, wire, plan, 1 if name == "sqlite" else 2, say).go()
+
+
+@contextmanager
+def staged(url: str, logs: Path | None, environment: Mapping[str, str]) -> Iterator[Platform]:
+    """Processes on a new database on that server; nothing is left behind."""
+    with databases.fresh(url) as database, directory(logs) as place:
+        with Platform(place, {**environment, "DATABASE_URL": database}) as platform:
+            platform.manage("migrate", "--verbosity", "0")
+            yield platform
+
+
+@contextmanager
+def django_on(platform: Platform) -> Iterator[None]:
+    """Django in this process, which must not have had it before, on the database of the others."""
+    os.environ |= platform.environment
+    import django
+    from django.db import connections
+
+    django.setup()
+    try:
+        yield
+    finally:
+        connections.close_all()
+
+
+def alone(run: Callable[..., Outcome], *given: Any) -> Outcome:
+    """In a process of its own, because Django keeps its first database."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(run, *given).result()
 
 
 @contextmanager
@@ -128,29 +153,24 @@ class Run:
             output.close()
 
     def _drain(self, produced: list[Produced], output: Any) -> str:
-        """Until every order is out and nothing is unread, or nothing has moved for long; why it is not."""
+        """Until every order is out and nothing is unread."""
         wanted = len(oracle.histories(produced))
-        progress, since = (-1, -1), time.monotonic()
-        while time.monotonic() - since < STUCK:
-            now = (len(set(orders_in(output.read()))), self.wire.lag())
-            if now[0] >= wanted and now[1] == 0:
-                return ""
-            if now != progress:
-                progress, since = now, time.monotonic()
-            time.sleep(0.5)
-        return f"{progress[0]} of {wanted} orders sent, {progress[1]} records unread, nothing moves"
+
+        def left() -> Counter[str]:
+            sent = len(set(orders_in(output.read())))
+            return +Counter({"orders not sent": wanted - sent, "records unread": self.wire.lag()})
+
+        return until_nothing_is_left(left, STUCK)
 
     def _outcome(
         self, produced: list[Produced], published: list[Published], codes: dict[str, int], drained: str, took: float
     ) -> Outcome:
         letters = letters_of(self.platform)
         verify = self.platform.manage("verify", "--json", check=False)
-        findings = oracle.judge(produced, published, letters, MAX_BATCH)
-        findings += [
-            Finding("everything is sent in the end", f"after {took:.0f} s", [drained] if drained else []),
-            killed(self.crew, self.plan.kills),
-            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
-            verified(verify.returncode, verify.stdout or verify.stderr),
+        findings = [
+            *oracle.judge(produced, published, letters, MAX_BATCH),
+            killed(self.crew.kills, [*self.crew.commands], self.plan.kills),
+            *everything_adds_up(verify, codes, drained, took),
         ]
         return Outcome(findings, self._figures(produced, published, letters, verify.stdout, took))
 
@@ -170,22 +190,37 @@ def letters_of(platform: Platform, *narrowed: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in listed.stdout.splitlines()]
 
 
-def killed(crew: Crew, planned: int) -> Finding:
+def killed(kills: Sequence[Kill], names: Sequence[str], planned: int) -> Finding:
     """The proof: every worker died by signal 9 as often as planned, and had worked in the lives it lost."""
-    offenders: list[Any] = [kill for kill in crew.kills if kill.code != -9 or not kill.done]
-    for name in crew.commands:
-        times = sum(kill.worker == name for kill in crew.kills)
-        if times != planned:
-            offenders.append({"worker": name, "killed": times, "planned": planned})
-    done = {name: [kill.done for kill in crew.kills if kill.worker == name] for name in crew.commands}
+    done = {name: [kill.done for kill in kills if kill.worker == name] for name in names}
+    offenders: list[Any] = [kill for kill in kills if kill.code != -9 or not kill.done]
+    offenders += [{"worker": name, "killed": lives, "planned": planned} for name, lives in done.items()
+                  if len(lives) != planned]  # fmt: skip
     return Finding("every worker was killed at work with SIGKILL", f"done in the lives lost: {done}", offenders)
 
 
-def verified(code: int, output: str) -> Finding:
-    offenders: list[Any] = []
-    if code:
-        try:
-            offenders = [check for check in json.loads(output)["checks"] if not check["ok"]]
-        except (ValueError, KeyError):
-            offenders = [output[-500:]]
-    return Finding("verify exits 0", "", offenders or ([f"exit code {code}"] if code else []))
+def until_nothing_is_left(
+    left: Callable[[], Mapping[str, int]], seconds: float, meanwhile: Callable[[], object] = lambda: None
+) -> str:
+    """Why it did not come to that: nothing of what was left has moved for so many seconds."""
+    before, since = left(), time.monotonic()
+    while before and time.monotonic() - since < seconds:
+        meanwhile()
+        time.sleep(0.5)
+        if (now := left()) != before:
+            before, since = now, time.monotonic()
+    return f"nothing moves: {dict(before)}" if before else ""
+
+
+def everything_adds_up(
+    verify: subprocess.CompletedProcess[str], codes: Mapping[str, int], stuck: str, took: float
+) -> list[Finding]:
+    """How every run ends: nothing is left to do, SIGTERM ends each worker well, and `verify` finds no fault."""
+    offenders: list[Any] = [verify.stdout[-500:] or verify.stderr[-500:] or f"exit code {verify.returncode}"]
+    with suppress(ValueError, KeyError):
+        offenders = [check for check in json.loads(verify.stdout)["checks"] if not check["ok"]] or offenders
+    return [
+        Finding("everything is done in the end", f"after {took:.0f} s", [stuck] if stuck else []),
+        Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
+        Finding("verify exits 0", "", offenders if verify.returncode else []),
+    ]

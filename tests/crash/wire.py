@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
 
 import kafka
 from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove, NewTopic
@@ -30,6 +32,23 @@ class Wire:
         self.prefix = prefix
         self.options = {"bootstrap_servers": servers.split(","), **options}
         self._producer: Any = None
+
+    @classmethod
+    @contextmanager
+    def of_a_run(cls, servers: str, name: str, *topics: str, lasting: bool = True) -> Iterator[Self]:
+        """With a prefix that no other run has; these topics are deleted at the end, unless the broker ends with them."""
+        wire = cls(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
+        try:
+            yield wire
+        finally:
+            wire.close()
+            if lasting:
+                wire.delete(*topics)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the workers that are to use it."""
+        return {"KAFKA_BOOTSTRAP_SERVERS": self.servers, "KAFKA_TOPIC_PREFIX": self.prefix}
 
     def name(self, topic: str) -> str:
         return f"{self.prefix}{topic}"

@@ -25,7 +25,7 @@ def events() -> dict[str, Event]:
     """Every event by its name."""
     found: dict[str, Event] = {}
     for module in code():
-        for scope, call in _calls(module):
+        for scope, call in _calls(module) if "log" in module.text else ():
             level = _level(call)
             for name in _names(call.args[0]):
                 event = found.setdefault(name, Event())
@@ -46,10 +46,12 @@ def _calls(module: Module) -> Iterator[tuple[Function, ast.Call]]:
 
 def _level(call: ast.Call) -> str:
     """Empty for a call that logs nothing."""
-    called = ast.unparse(call.func)
-    if called == "log_committed":
-        return ast.literal_eval(call.args[1]) if len(call.args) > 1 else "info"
-    return LEVELS.get(called.removeprefix("log."), "") if called.startswith("log.") else ""
+    match call.func:
+        case ast.Name("log_committed"):
+            return ast.literal_eval(call.args[1]) if len(call.args) > 1 else "info"
+        case ast.Attribute(ast.Name("log"), level):
+            return LEVELS.get(level, "")
+    return ""
 
 
 def _names(node: ast.expr) -> list[str]:

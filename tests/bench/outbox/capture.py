@@ -20,9 +20,9 @@ from outbox.messages.publish import publish
 from outbox.models import DeliveryAttempt, OutboxMessage
 from outbox.workers.change_capture import read_change
 from tests.bench.events import forget
-from tests.bench.figures import number
+from tests.bench.figures import at, number
 from tests.bench.leg import Plan
-from tests.bench.outbox.promises import at, at_rate, wait_until_sent
+from tests.bench.outbox.promises import at_rate, wait_until_sent
 from tests.crash.platform import Platform
 from tests.crash.wire import wait_for
 from tests.debezium.connector import PARTITIONS, Connector, create_publication

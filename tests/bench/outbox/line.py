@@ -15,9 +15,8 @@ from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.replay_batches import requests
 from outbox.replay_batches.models import ReplayBatch
-from tests.bench.figures import number
+from tests.bench.figures import at, number
 from tests.bench.leg import Plan
-from tests.bench.outbox.promises import at
 from tests.crash.platform import Platform
 from tests.crash.wire import wait_for
 from tests.notifications.smtp_sink import Sink

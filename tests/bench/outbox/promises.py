@@ -20,7 +20,7 @@ from notifications.orders import changes
 from notifications.orders.models import Order
 from outbox.messages.publish import publish
 from tests.bench import databases, worker
-from tests.bench.figures import number
+from tests.bench.figures import at, number
 from tests.bench.leg import Plan
 from tests.bench.outbox.outbox import ATTEMPT, MESSAGE, NOOP, empty
 
@@ -41,10 +41,6 @@ def rows(plan: Plan) -> list[dict[str, str]]:
         "with outbox, ms": number(with_it), "without, ms": number(without),
         "overhead": f"{100 * (with_it / without - 1):.0f} %",
     }]  # fmt: skip
-
-
-def at(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 @contextmanager

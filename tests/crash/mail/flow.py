@@ -6,18 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
-from tests.crash import databases
 from tests.crash.mail import run as mail_run
 from tests.crash.mail.promises import PromiseRun, topics
 from tests.crash.mail.run import TIMINGS, MailRun
-from tests.crash.platform import Platform
-from tests.crash.run import Outcome, Plan, directory
+from tests.crash.run import Outcome, Plan, alone, django_on, staged
 from tests.services import supervisor
 from tests.services.connect import Connect
 
@@ -41,8 +37,7 @@ class Mails:
             relays=1 if name == "sqlite" else 2, intakes=self.promised * (1 if name == "sqlite" else 2),
         )  # fmt: skip
         say(f"mails to: {self.place}")
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            return pool.submit(_run, name, url, servers, wanted, plan.logs).result()
+        return alone(_run, name, url, servers, wanted, plan.logs)
 
     def _rate(self, big: bool, plan: Plan) -> float:
         """Events a second of each writer; 0: as fast as they can. A provider that honours keys is a slow one here:
@@ -60,22 +55,12 @@ def connect_url() -> str:
 
 def _run(name: str, url: str, servers: str, plan: mail_run.Plan, logs: Path | None) -> Outcome:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # asked to stop, it takes everything away, too
-    with databases.fresh(url) as database, directory(logs) as place:
-        os.environ |= {**TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers}
-        with Platform(place, {}) as platform:
-            platform.manage("migrate", "--verbosity", "0")
-            import django
-            from django.db import connections
-
-            django.setup()
-            try:
-                with topics(platform, name, servers) if plan.intakes else capture(name, servers) as prefix:
-                    platform.environment["KAFKA_TOPIC_PREFIX"] = prefix
-                    chosen = replace(plan, listeners=int(bool(prefix) and not plan.intakes))
-                    kind = PromiseRun if plan.intakes else MailRun
-                    return kind(platform, chosen, resume, lambda text: print(f"      {text}", flush=True)).go()
-            finally:
-                connections.close_all()
+    with staged(url, logs, {**TIMINGS, "KAFKA_BOOTSTRAP_SERVERS": servers}) as platform, django_on(platform):
+        with topics(platform, name, servers) if plan.intakes else capture(name, servers) as prefix:
+            platform.environment["KAFKA_TOPIC_PREFIX"] = prefix
+            chosen = replace(plan, listeners=int(bool(prefix) and not plan.intakes))
+            kind = PromiseRun if plan.intakes else MailRun
+            return kind(platform, chosen, resume, lambda text: print(f"      {text}", flush=True)).go()
 
 
 def resume() -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,7 +121,7 @@ def committed(url: str, journal: Sequence[Mapping[str, Any]], *, by_mail: bool) 
     """What the database says; a sink knows the mail's Message-ID, a provider the message's id."""
     mails = {(line["order"], line["number"]): line["mail"] for line in journal}
     found = []
-    for order, number, _, message, state, uncertain, revived, attempts in rows(url, EVENTS):
+    for order, number, _, message, state, uncertain, revived, attempts in databases.rows(url, EVENTS):
         key = (plain(order), number)
         name = mails.get(key, "") if by_mail else plain(message)
         found.append(Event(*key, name, state or "gone", uncertain or 0, revived or 0, attempts or 0))
@@ -133,12 +131,3 @@ def committed(url: str, journal: Sequence[Mapping[str, Any]], *, by_mail: bool) 
 def plain(value: Any) -> str:
     """A UUID as every database and every journal may write it."""
     return str(value).replace("-", "")
-
-
-def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
-    if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60)) as connection:
-            return connection.execute(statement).fetchall()
-    with closing(databases.connect(url)) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute(statement)
-        return list(cursor.fetchall())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import random
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,12 +38,9 @@ class PromiseWire(Wire):
 @contextmanager
 def topics(platform: Platform, name: str, servers: str) -> Iterator[str]:
     """The prefix of a topic of its own for this run."""
-    wire = PromiseWire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
-    platform.manage("create_topics", TOPIC, KAFKA_TOPIC_PREFIX=wire.prefix)
-    try:
+    with PromiseWire.of_a_run(servers, name, TOPIC) as wire:
+        platform.manage("create_topics", TOPIC, KAFKA_TOPIC_PREFIX=wire.prefix)
         yield wire.prefix
-    finally:
-        wire.delete(TOPIC)
 
 
 class PromiseRun(MailRun):
@@ -91,8 +87,8 @@ class PromiseRun(MailRun):
         return super()._left() + self.wire.lag()
 
     def _judge(self, journal: Sequence[Mapping[str, Any]]) -> tuple[list[Event], list[Finding]]:
-        events = [event for event in map(event_of, mail_oracle.rows(self.url, PROMISES)) if event]
-        ((messages,),) = mail_oracle.rows(self.url, MESSAGES)
+        events = [event for event in map(event_of, self._rows(PROMISES)) if event]
+        ((messages,),) = self._rows(MESSAGES)
         repeats = {name: times for name, times in Counter(self.accepted).items() if times > 1}
         letters = letters_of(self.platform, "--source", TOPIC)
         wrong = [produced(line) for line in journal if line["kind"] in ("conflict", "poison")]

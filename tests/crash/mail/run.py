@@ -12,13 +12,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.crash import databases
 from tests.crash.killer import Kill, rounds
 from tests.crash.mail import oracle as mail_oracle
 from tests.crash.mail.oracle import Event, Excuses
 from tests.crash.mail.places import PLACES, TIMEOUT
 from tests.crash.oracle import Finding
 from tests.crash.platform import ROOT, Platform, Worker
-from tests.crash.run import Outcome, verified
+from tests.crash.run import Outcome, everything_adds_up, killed, until_nothing_is_left
 from tests.crash.wire import wait_for
 from tests.prepared import PythonProcess
 
@@ -181,25 +182,29 @@ class MailRun:
             self.resume()
 
     def _drain(self) -> str:
-        """Until nothing is unfinished, or nothing has moved for long; why it is not."""
-        progress, since, recovered = (-1, -1), time.monotonic(), time.monotonic()
-        while time.monotonic() - since < STUCK:
+        """Until nothing is unfinished; now and then with a round of recovery."""
+        recovered = time.monotonic()
+
+        def meanwhile() -> None:
+            nonlocal recovered
             self._attend()
-            if not (left := self._left()):
-                return ""
-            now = (left, len(self.accepted))
-            if now != progress:
-                progress, since = now, time.monotonic()
             if time.monotonic() - recovered > 10:
                 recovered = time.monotonic()
                 self._recover()
-            time.sleep(0.5)
-        return f"{progress[0]} messages are unfinished, nothing moves"
+
+        def left() -> dict[str, int]:
+            unfinished = self._left()
+            return {"unfinished": unfinished, "accepted": len(self.accepted)} if unfinished else {}
+
+        return until_nothing_is_left(left, STUCK, meanwhile)
 
     def _left(self) -> int:
         """Messages that are not finished."""
-        ((left,),) = mail_oracle.rows(self.url, mail_oracle.UNFINISHED)
+        ((left,),) = self._rows(mail_oracle.UNFINISHED)
         return int(left)
+
+    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return databases.rows(self.url, statement)
 
     # -- the end --------------------------------------------------------------------------------------
     def _outcome(self, stuck: str, codes: dict[str, int], failed: Sequence[int], took: float) -> Outcome:
@@ -209,11 +214,9 @@ class MailRun:
         verify = self.platform.manage("verify", "--json", check=False)
         findings = [
             *judged,
-            Finding("nothing is left unfinished", f"after {took:.0f} s", [stuck] if stuck else []),
-            self._killed(),
-            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
+            killed(self.kills, self.names, self.plan.kills),
             Finding("the writers ended well", "", list(failed)),
-            verified(verify.returncode, verify.stdout or verify.stderr),
+            *everything_adds_up(verify, codes, stuck, took),
         ]
         return Outcome(findings, self._figures(events, self.accepted, took))
 
@@ -223,14 +226,9 @@ class MailRun:
         excuses = None if self.place.honours_keys else Excuses(len(self.kills), self.place.silences)
         return events, mail_oracle.judge(events, journal, self.accepted, excuses)
 
-    def _killed(self) -> Finding:
-        offenders: list[Any] = [kill for kill in self.kills if kill.code != -9 or not kill.done]
-        done = {name: [kill.done for kill in self.kills if kill.worker == name] for name in self.names}
-        return Finding("every worker was killed at work with SIGKILL", f"done in the lives lost: {done}", offenders)
-
     def _figures(self, events: Sequence[Any], accepted: Sequence[str], took: float) -> dict[str, Any]:
-        paths = mail_oracle.rows(self.url, "SELECT path, COUNT(*) FROM outbox_deliveryattempt GROUP BY path")
-        fates = mail_oracle.rows(self.url, "SELECT outcome, COUNT(*) FROM outbox_deliveryattempt GROUP BY outcome")
+        paths = self._rows("SELECT path, COUNT(*) FROM outbox_deliveryattempt GROUP BY path")
+        fates = self._rows("SELECT outcome, COUNT(*) FROM outbox_deliveryattempt GROUP BY outcome")
         return {
             "events": len(events), "accepted": len(accepted), "again": len(accepted) - len(set(accepted)),
             "uncertain": sum(event.uncertain > 0 for event in events), "kills": len(self.kills),

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.crash.oracle import Finding, Published
+from tests.crash.oracle import Finding, Published, differences, each_once
 from tests.crash.replay.cases import IS, OPENING, WAS, Cases, by_source, case_of
 
 OUTCOMES = ("eligible", "skipped", "requeued", "verified", "failed_again", "refused", "left")
@@ -62,22 +62,23 @@ def payments_once(seen: Seen) -> Finding:
     rows = Counter(reference for reference, _, _ in seen.ledger)
     there = {reference: (stock, delta) for reference, stock, delta in seen.ledger}
     offenders: list[Any] = [{"rows": number, "of": name} for name, number in rows.items() if number != 1]
-    offenders += _differences(wanted, there)
+    offenders += differences(wanted, there)
     sums = Counter({f"stock-{n}": OPENING for n in range(seen.cases.places)})
     for stock, delta in wanted.values():
         sums[stock] += delta
-    offenders += _differences(dict(sums), seen.quantities)
+    offenders += differences(dict(sums), seen.quantities)
     return Finding("each payment moved its stock once", f"{len(wanted)} payments", offenders)
 
 
 def mails_once(seen: Seen) -> Finding:
     wanted = [f"{name}@example.com" for name in seen.cases.names("mail") if name not in seen.closed]
-    return _each_once("each mail was accepted once", wanted, seen.accepted)
+    return Finding("each mail was accepted once", f"{len(wanted)}", each_once(wanted, seen.accepted))
 
 
 def notifications_once(seen: Seen) -> Finding:
     wanted = [name for name in seen.cases.names("note") if name not in seen.closed]
-    return _each_once("each notification left once", wanted, [body["notification_id"] for body in seen.notified])
+    left = [body["notification_id"] for body in seen.notified]
+    return Finding("each notification left once", f"{len(wanted)}", each_once(wanted, left))
 
 
 def quantities_sent(seen: Seen) -> Finding:
@@ -91,7 +92,7 @@ def quantities_sent(seen: Seen) -> Finding:
     wanted |= {name: WAS if name in seen.closed else IS for name in seen.cases.names("late")}
     supplements = sum("supplement_of" in body for body in bodies.values())
     figures = f"{len(wanted)} orders, {len(bodies)} batches, {supplements} of them supplements"
-    return Finding("what was sent sums up to what each order says", figures, _differences(wanted, sums))
+    return Finding("what was sent sums up to what each order says", figures, differences(wanted, sums))
 
 
 def same_bytes(published: Iterable[Published]) -> Finding:
@@ -109,28 +110,33 @@ def letters_proven(seen: Seen) -> Finding:
         for letter, name in zip(seen.letters, cases, strict=True)
         if letter["status"] != "resolved"
     ]
-    offenders += _each_once("", wanted, cases).offenders
+    offenders += each_once(wanted, cases)
     states = dict(Counter(letter["status"] for letter in seen.letters))
     return Finding("each letter is resolved, and there is no other", str(states), offenders)
 
 
 def items_are_the_pinned_set(seen: Seen) -> Finding:
     """What is done and what was skipped are together what was pinned; and counters are a recount."""
-    recount: dict[int, Counter[str]] = {batch["id"]: Counter() for batch in seen.batches}
-    for batch, state, _note, number in seen.items:
-        recount[batch][state] += number
-    offenders: list[Any] = []
-    for batch in seen.batches:
-        found = recount[batch["id"]]
-        counted = {name: batch[name] for name in OUTCOMES}
-        if counted != {name: found[name] for name in OUTCOMES} or found.total() != batch["pinned"]:
-            offenders.append({"batch": batch["id"], "counted": counted, "items": dict(found)})
-        if batch["state"] != "done" or found["verified"] + found["skipped"] != batch["pinned"]:
-            offenders.append({"batch": batch["id"], "state": batch["state"], "note": batch["note"], **found})
+    offenders = wrongly_counted(seen.batches, [(batch, state, number) for batch, state, _, number in seen.items])
     sizes = by_source(seen.cases.all())
     pinned = sorted(batch["pinned"] for batch in seen.batches)
     offenders += _unless(pinned == sorted(map(len, sizes.values())), {"pinned": pinned})
     return Finding("verified and skipped items are the pinned set, counters a recount", f"pinned {pinned}", offenders)
+
+
+def wrongly_counted(batches: Sequence[Mapping[str, Any]], items: Iterable[tuple[int, str, int]]) -> list[Any]:
+    """Batches that are not done, or whose counters are no recount of their items: (batch, state, number)."""
+    recount: dict[int, Counter[str]] = {batch["id"]: Counter() for batch in batches}
+    for batch_id, state, number in items:
+        recount[batch_id][state] += number
+    offenders: list[Any] = []
+    for batch in batches:
+        found, counted = recount[batch["id"]], {name: batch[name] for name in OUTCOMES}
+        if counted != {name: found[name] for name in OUTCOMES} or found.total() != batch["pinned"]:
+            offenders.append({"batch": batch["id"], "counted": counted, "items": dict(found)})
+        if batch["state"] != "done" or found["verified"] + found["skipped"] != batch["pinned"]:
+            offenders.append({"batch": batch["id"], "state": batch["state"], "note": batch["note"], **found})
+    return offenders
 
 
 def others_first(seen: Seen) -> Finding:
@@ -141,7 +147,7 @@ def others_first(seen: Seen) -> Finding:
             notes[GONE if note.startswith(GONE) else DONE_BEFORE if note.startswith(DONE_BEFORE) else note] += number
     wanted = {DONE_BEFORE: len(seen.closed - seen.gone), GONE: len(seen.gone)}
     return Finding(
-        "what others closed or took away is skipped with the reason", str(dict(notes)), _differences(wanted, notes)
+        "what others closed or took away is skipped with the reason", str(dict(notes)), differences(wanted, notes)
     )
 
 
@@ -163,22 +169,6 @@ def one_copy_each(seen: Seen) -> Finding:
 def _body(record: Published) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(record.value)
     return found
-
-
-def _each_once(name: str, wanted: Sequence[str], found: Iterable[str]) -> Finding:
-    times = Counter(found)
-    offenders: list[Any] = [{"missing": one} for one in wanted if not times[one]]
-    offenders += [{"times": number, "of": one} for one, number in times.items() if number > 1]
-    offenders += [{"not wanted": one} for one in sorted(times.keys() - set(wanted))]
-    return Finding(name, f"{len(wanted)}", offenders)
-
-
-def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[Any]:
-    return [
-        {"of": name, "is": found.get(name), "expected": wanted.get(name)}
-        for name in sorted(wanted.keys() | found.keys())
-        if found.get(name) != wanted.get(name)
-    ]
 
 
 def _unless(holds: bool, offender: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.crash.oracle import Finding
-from tests.crash.replay.oracle import OUTCOMES
+from tests.crash.replay.oracle import wrongly_counted
 
 COPIES = (
     "SELECT r.message_id, r.resent_from, m.state, m.times_uncertain, m.payload "
@@ -94,20 +94,11 @@ def one_copy_each(seen: Seen) -> Finding:
 
 def items_add_up(seen: Seen) -> Finding:
     """Counters are a recount; all batches together have sent each message once, and skipped it otherwise."""
-    recount: dict[int, Counter[str]] = {batch["id"]: Counter() for batch in seen.batches}
-    for batch_id, state, number in seen.items:
-        recount[batch_id][state] += number
-    offenders: list[Any] = []
-    for batch in seen.batches:
-        found, counted = recount[batch["id"]], {name: batch[name] for name in OUTCOMES}
-        if counted != {name: found[name] for name in OUTCOMES} or found.total() != batch["pinned"]:
-            offenders.append({"batch": batch["id"], "counted": counted, "items": dict(found)})
-        if batch["state"] != "done" or found["verified"] + found["skipped"] != batch["pinned"]:
-            offenders.append({"batch": batch["id"], "state": batch["state"], "note": batch["note"], **found})
-    verified = sum(found["verified"] for found in recount.values())
+    offenders = wrongly_counted(seen.batches, seen.items)
+    verified, skipped = (sum(n for _, found, n in seen.items if found == state) for state in ("verified", "skipped"))
     if verified != len(seen.firsts):
         offenders.append({"verified": verified, "mails": len(seen.firsts)})
-    figures = f"{verified} verified, {sum(found['skipped'] for found in recount.values())} skipped"
+    figures = f"{verified} verified, {skipped} skipped"
     return Finding("items are what was pinned, each mail verified once", figures, offenders)
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tests.crash import databases
 from tests.crash.killer import Kill
 from tests.crash.mail.places import SMTP_TROUBLES
 from tests.crash.mail.run import TIMINGS
@@ -18,9 +16,9 @@ from tests.crash.oracle import Finding
 from tests.crash.platform import Platform, Worker
 from tests.crash.replay import resend_oracle
 from tests.crash.replay.deaths import Deaths
-from tests.crash.replay.run import STUCK, chunk_of
+from tests.crash.replay.run import STUCK, BatchRun, chunk_of
 from tests.crash.replay.victim import OF_MESSAGES
-from tests.crash.run import Outcome, Plan, directory, verified
+from tests.crash.run import Outcome, Plan, everything_adds_up, staged
 from tests.crash.wire import wait_for
 from tests.notifications.smtp_sink import Sink
 from tests.prepared import run_python
@@ -36,26 +34,23 @@ RECOVERY = 5.0  # seconds between two rounds of recovery
 
 def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
     """A database and a mail server of its own; nothing is left behind."""
-    with databases.fresh(url) as database, directory(plan.logs) as logs, Sink(seed=plan.seed) as sink:
+    with Sink(seed=plan.seed) as sink:
         environment = {
-            **SETTINGS, "DATABASE_URL": database, "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}",
-            "REPLAY_CHUNK": str(chunk_of(plan)),
+            **SETTINGS, "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}", "REPLAY_CHUNK": str(chunk_of(plan)),
         }  # fmt: skip
-        with Platform(logs, environment) as platform:
-            platform.manage("migrate", "--verbosity", "0")
+        with staged(url, plan.logs, environment) as platform:
             return Resends(platform, sink, plan, say, 1 if name == "sqlite" else 2).go()
 
 
-class Resends:
+class Resends(BatchRun):
     """`plan.orders` mails are sent; then asked for again in several ways, `workers` of each kind at a time."""
 
     def __init__(self, platform: Platform, sink: Sink, plan: Plan, say: Callable[[str], None], workers: int) -> None:
-        self.platform, self.sink, self.plan, self.say = platform, sink, plan, say
-        self.random = random.Random(plan.seed)
+        super().__init__(platform, sink, plan, say, workers)
         self.names = [f"relay-{number}" for number in range(1, workers + 1)]
         self.relays: dict[str, Worker] = {}
         self.kills: list[Kill] = []
-        self.deaths = Deaths(platform, plan, workers, self._all_done, OF_MESSAGES, self._kill_a_relay)
+        self.deaths = Deaths(platform, plan, workers, self.all_done, OF_MESSAGES, self._kill_a_relay)
 
     def go(self) -> Outcome:
         began = time.monotonic()
@@ -68,8 +63,8 @@ class Resends:
             self.deaths.once("judged", "resend_messages", *EVERYTHING, "--reason", "I asked before, and it died")
             self.deaths.at_boundaries(first=False)
             self.deaths.inside()
-            self.say(f"{self.deaths.told()}; {self._progress()}")
-            stuck = self._drain()
+            self.say(f"{self.deaths.told()}; {self.progress()}")
+            stuck = self.drain(self._recovering())
             once_more = ["resend_messages", *EVERYTHING, "--reason", "once more", "--json"]
             asked_again = json.loads(self.platform.manage(*once_more, check=False).stdout.splitlines()[-1])
         return self._outcome(firsts, stuck, asked_again, time.monotonic() - began)
@@ -108,8 +103,7 @@ class Resends:
     # -- who asks ----------------------------------------------------------------------------------------
     def _by_terminals(self) -> None:
         """Some mails each by a command that dies while it carries out what it asked for; a worker ends that."""
-        rows = databases.rows(self.url, "SELECT id FROM outbox_outboxmessage ORDER BY id")
-        ids = [str(message_id) for (message_id,) in rows]
+        ids = [str(message_id) for (message_id,) in self.rows("SELECT id FROM outbox_outboxmessage ORDER BY id")]
         for number, place in enumerate(IN_TERMINAL):
             named = ids[number * NAMED : (number + 1) * NAMED]
             self.deaths.once(place, "resend_messages", *named, "--reason", REASON)
@@ -117,59 +111,43 @@ class Resends:
             wait_for(self._none_before_the_end, STUCK, f"a worker to go on with what died at {place!r}", 0.5)
             worker.stop(60)
 
-    @property
-    def url(self) -> str:
-        return self.platform.environment["DATABASE_URL"]
-
-    def _progress(self) -> dict[str, int]:
-        found = databases.rows(self.url, "SELECT state, COUNT(*) FROM outbox_replayitem GROUP BY state")
-        return {state: int(number) for state, number in found}
-
-    def _all_done(self) -> bool:
-        return not databases.rows(self.url, "SELECT id FROM outbox_replaybatch WHERE state <> 'done'")
-
     def _none_before_the_end(self) -> bool:
         """Nothing is left to be asked for; proof may come later."""
-        open_ones = "SELECT id FROM outbox_replaybatch WHERE state NOT IN ('done', 'verifying')"
-        return not databases.rows(self.url, open_ones)
+        return not self.rows("SELECT id FROM outbox_replaybatch WHERE state NOT IN ('done', 'verifying')")
 
-    def _drain(self) -> str:
-        """By workers that nobody kills, beside relays that are killed until each has died often enough."""
-        workers = self.deaths.survivors()
-        progress: dict[str, int] = {}
-        since = recovered = time.monotonic()
-        while not (done := self._all_done()) and time.monotonic() - since < STUCK:
+    def _recovering(self) -> Callable[[], None]:
+        """Now and then; and relays are killed until each has died often enough."""
+        recovered = time.monotonic()
+
+        def meanwhile() -> None:
+            nonlocal recovered
             if len(self.kills) < self.plan.kills * len(self.names):
                 self._kill_a_relay()
             if time.monotonic() - recovered > RECOVERY:
                 self.platform.manage("recover_claims")
                 recovered = time.monotonic()
-            if (now := self._progress()) != progress:
-                progress, since = now, time.monotonic()
-            time.sleep(0.5)
-        self.survived = {worker.name: worker.stop(60) for worker in workers}
-        return "" if done else f"nothing moves: {progress}"
+
+        return meanwhile
 
     # -- the end -----------------------------------------------------------------------------------------
     def _outcome(self, firsts: dict[str, str], stuck: str, asked_again: dict[str, object], took: float) -> Outcome:
-        listed = self.platform.manage("dead_letters", "batches", "--json").stdout.splitlines()
+        copies = [resend_oracle.copy_of(row) for row in self.rows(resend_oracle.COPIES)]
         seen = resend_oracle.Seen(
-            firsts, list(self.sink.accepted),
-            [resend_oracle.copy_of(row) for row in databases.rows(self.url, resend_oracle.COPIES)],
-            [json.loads(line) for line in listed], databases.rows(self.url, resend_oracle.ITEMS),
-            dict(databases.rows(self.url, "SELECT verb, COUNT(*) FROM outbox_operatoraction GROUP BY verb")),
-        )  # fmt: skip
+            firsts,
+            list(self.sink.accepted),
+            copies,
+            self.batches(),
+            self.rows(resend_oracle.ITEMS),
+            dict(self.actions()),
+        )
         verify = self.platform.manage("verify", "--json", check=False)
-        codes = {**self.codes, **self.survived}
         lives = {name: [kill.done for kill in self.kills if kill.worker == name] for name in self.names}
         findings = [
             *resend_oracle.judge(seen),
             Finding("asked once more, nothing is sent", "", [asked_again] if asked_again["skipped"] < asked_again["pinned"] else []),
-            Finding("every batch is done in the end", f"after {took:.0f} s", [stuck] if stuck else []),
             self.deaths.finding(),
             Finding("relays were killed at work", f"claimed in the lives lost: {lives}", relays_spared(self.kills, self.names)),
-            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
-            verified(verify.returncode, verify.stdout or verify.stderr),
+            *everything_adds_up(verify, {**self.codes, **self.survived}, stuck, took),
         ]  # fmt: skip
         repeats = Counter(mail["message_id"] for mail in seen.accepted)
         figures = {

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.crash import databases
-from tests.crash.oracle import Finding
 from tests.crash.platform import Platform
 from tests.crash.replay import oracle as replay_oracle
 from tests.crash.replay.cases import EDITED, LEDGER, SOURCES, Cases, case_of
 from tests.crash.replay.deaths import Deaths
 from tests.crash.replay.failing import make_letters
-from tests.crash.run import Outcome, Plan, directory, letters_of, verified
+from tests.crash.run import Outcome, Plan, everything_adds_up, letters_of, staged, until_nothing_is_left
 from tests.crash.throttler.topics import OUTPUT, TOPICS, Committeds
 from tests.crash.wire import BATCHES, Wire
 from tests.notifications.smtp_sink import Sink
@@ -45,21 +44,15 @@ class Replays:
 
     def run(self, name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
         """A database, topics and a mail server of its own; nothing is left behind."""
-        wire = Wire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
         cases, workers = Cases(plan.orders, plan.warehouses, self.edits), 1 if name == "sqlite" else 2
-        with databases.fresh(url) as database, directory(plan.logs) as logs, Sink() as sink:
+        with Wire.of_a_run(servers, name, *INPUTS, BATCHES, *TOPICS) as wire, Sink() as sink:
             environment = {
-                **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers, "KAFKA_TOPIC_PREFIX": wire.prefix,
-                "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}", "REPLAY_CHUNK": str(chunk_of(plan)),
+                **TIMINGS, **wire.environment, "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}",
+                "REPLAY_CHUNK": str(chunk_of(plan)),
             }  # fmt: skip
-            with Platform(logs, environment) as platform:
-                platform.manage("migrate", "--verbosity", "0")
+            with staged(url, plan.logs, environment) as platform:
                 platform.manage("create_topics")
-                try:
-                    return Run(platform, wire, sink, cases, plan, say, workers).go()
-                finally:
-                    wire.close()
-                    wire.delete(*INPUTS, BATCHES, *TOPICS)
+                return Run(platform, sink, plan, say, workers, wire, cases).go()
 
 
 def chunk_of(plan: Plan) -> int:
@@ -67,16 +60,50 @@ def chunk_of(plan: Plan) -> int:
     return max(10, min(100, plan.orders // 100))
 
 
-class Run:
-    """`workers` replay workers at a time; what they wait for is never killed."""
+class BatchRun:
+    """Batches over what has failed or was sent, by `workers` at a time, which die where `deaths` says."""
+
+    deaths: Deaths
+
+    def __init__(self, platform: Platform, sink: Sink, plan: Plan, say: Callable[[str], None], workers: int) -> None:
+        self.platform, self.sink, self.plan, self.say, self.workers = platform, sink, plan, say, workers
+        self.random = random.Random(plan.seed)
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return databases.rows(self.platform.environment["DATABASE_URL"], statement)
+
+    def batches(self) -> list[dict[str, Any]]:
+        listed = self.platform.manage("dead_letters", "batches", "--json").stdout.splitlines()
+        return [json.loads(line) for line in listed]
+
+    def actions(self) -> list[tuple[Any, ...]]:
+        return self.rows("SELECT verb, COUNT(*) FROM outbox_operatoraction GROUP BY verb")
+
+    def progress(self) -> dict[str, int]:
+        found = self.rows("SELECT state, COUNT(*) FROM outbox_replayitem GROUP BY state")
+        return {state: int(number) for state, number in found}
+
+    def all_done(self) -> bool:
+        return not self.rows("SELECT id FROM outbox_replaybatch WHERE state <> 'done'")
+
+    def drain(self, meanwhile: Callable[[], None] = lambda: None) -> str:
+        """By workers that nobody kills, until every batch is done."""
+        workers = self.deaths.survivors()
+        stuck = until_nothing_is_left(lambda: {} if self.all_done() else self.progress(), STUCK, meanwhile)
+        self.survived = {worker.name: worker.stop(60) for worker in workers}
+        return stuck and f"{stuck}, {[(batch['state'], batch['note']) for batch in self.batches()]}"
+
+
+class Run(BatchRun):
+    """What the workers wait for is never killed."""
 
     def __init__(
-        self, platform: Platform, wire: Wire, sink: Sink, cases: Cases, plan: Plan, say: Callable[[str], None],
-        workers: int,
+        self, platform: Platform, sink: Sink, plan: Plan, say: Callable[[str], None], workers: int, wire: Wire,
+        cases: Cases,
     ) -> None:  # fmt: skip
-        self.platform, self.wire, self.sink, self.cases, self.plan, self.say = platform, wire, sink, cases, plan, say
-        self.random = random.Random(plan.seed)
-        self.deaths = Deaths(platform, plan, workers, self._all_done)
+        super().__init__(platform, sink, plan, say, workers)
+        self.wire, self.cases = wire, cases
+        self.deaths = Deaths(platform, plan, workers, self.all_done)
 
     def go(self) -> Outcome:
         began = time.monotonic()
@@ -88,8 +115,8 @@ class Run:
             closed, gone = self._others()
             self.deaths.at_boundaries(first=False)
             self.deaths.inside()
-            self.say(f"{self.deaths.told()}; {self._progress()}")
-            stuck = self._drain()
+            self.say(f"{self.deaths.told()}; {self.progress()}")
+            stuck = self.drain()
         return self._outcome(len(ids), closed, gone, stuck, time.monotonic() - began)
 
     @contextmanager
@@ -117,62 +144,31 @@ class Run:
         done.check_returncode()
         closed = json.loads(done.stdout.splitlines()[-1])
         gone = closed[::2]
-        sqlite = self.url.startswith("sqlite")
+        url = self.platform.environment["DATABASE_URL"]
         for pk in gone:
-            named = pk.replace("-", "") if sqlite or self.url.startswith("mysql") else pk
-            databases.run(self.url, f"DELETE FROM outbox_deadletter WHERE id = '{named}'")
+            named = pk if url.startswith("postgres") else pk.replace("-", "")
+            databases.run(url, f"DELETE FROM outbox_deadletter WHERE id = '{named}'")
         return frozenset(ids[pk] for pk in closed), frozenset(ids[pk] for pk in gone)
-
-    @property
-    def url(self) -> str:
-        return self.platform.environment["DATABASE_URL"]
-
-    def _batches(self) -> list[dict[str, Any]]:
-        listed = self.platform.manage("dead_letters", "batches", "--json").stdout.splitlines()
-        return [json.loads(line) for line in listed]
-
-    def _progress(self) -> dict[str, int]:
-        found = databases.rows(self.url, "SELECT state, COUNT(*) FROM outbox_replayitem GROUP BY state")
-        return {state: int(number) for state, number in found}
-
-    def _all_done(self) -> bool:
-        return not databases.rows(self.url, "SELECT id FROM outbox_replaybatch WHERE state <> 'done'")
-
-    def _drain(self) -> str:
-        """By workers that nobody kills, until every batch is done, or nothing has moved for long; why it is not."""
-        workers = self.deaths.survivors()
-        progress: dict[str, int] = {}
-        since = time.monotonic()
-        while not (done := self._all_done()) and time.monotonic() - since < STUCK:
-            if (now := self._progress()) != progress:
-                progress, since = now, time.monotonic()
-            time.sleep(0.5)
-        self.survived = {worker.name: worker.stop(60) for worker in workers}
-        return "" if done else f"nothing moves: {progress}, {[(b['state'], b['note']) for b in self._batches()]}"
 
     # -- the end --------------------------------------------------------------------------------------
     def _outcome(self, asked: int, closed: frozenset[str], gone: frozenset[str], stuck: str, took: float) -> Outcome:
         published, notified = self.wire.output(), Committeds(self.wire, OUTPUT)
         seen = replay_oracle.Seen(
             self.cases, closed, gone, published.read(),
-            databases.rows(self.url, "SELECT reference_id, stock_id, delta FROM buffer_inventorytracking WHERE reference_type <> 'OPENING'"),
-            dict(databases.rows(self.url, "SELECT id, quantity FROM buffer_inventorystock")),
+            self.rows("SELECT reference_id, stock_id, delta FROM buffer_inventorytracking WHERE reference_type <> 'OPENING'"),
+            dict(self.rows("SELECT id, quantity FROM buffer_inventorystock")),
             [mail["to"] for mail in self.sink.accepted],
             [json.loads(record.value or b"{}") for record in notified.read()],
-            letters_of(self.platform), self._batches(), databases.rows(self.url, ITEMS),
-            databases.rows(self.url, "SELECT verb, COUNT(*) FROM outbox_operatoraction GROUP BY verb"),
-            databases.rows(self.url, "SELECT letter, number FROM outbox_payloadrevision"),
+            letters_of(self.platform), self.batches(), self.rows(ITEMS), self.actions(),
+            self.rows("SELECT letter, number FROM outbox_payloadrevision"),
         )  # fmt: skip
         published.close()
         notified.close()
         verify = self.platform.manage("verify", "--json", check=False)
-        codes = {**self.codes, **self.survived}
         findings = [
             *replay_oracle.judge(seen),
-            Finding("every batch is done in the end", f"after {took:.0f} s", [stuck] if stuck else []),
             self.deaths.finding(),
-            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
-            verified(verify.returncode, verify.stdout or verify.stderr),
+            *everything_adds_up(verify, {**self.codes, **self.survived}, stuck, took),
         ]
         figures = {
             "letters": len(seen.letters) + len(gone), "batches": asked, "chunk": chunk_of(self.plan),

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.crash.oracle import Finding, Produced, raw
+from tests.crash.oracle import Finding, Produced, differences, one_letter_each
 from tests.crash.stock.traffic import OPENING, TYPES, Message
 
 Key = tuple[str, str, str]  # reference type, reference, stock
-Place = tuple[str, int, int]  # topic without prefix, partition, offset
 
 
 @dataclass
@@ -26,15 +25,11 @@ class Expected:
     applied: int = 0
 
 
-def place_of(record: Produced) -> Place:
-    return (record.sample.topic, record.partition, record.offset)
-
-
 def expect(produced: Iterable[Produced], names: Sequence[str]) -> Expected:
     """Judge the log partition by partition: the records of a reference share its key, and so a partition."""
     found = Expected({("OPENING", name, name): OPENING for name in names}, Counter(dict.fromkeys(names, OPENING)))
     taken: dict[tuple[str, str], Mapping[str, int]] = {}
-    for record in sorted(produced, key=place_of):
+    for record in sorted(produced, key=lambda record: (record.sample.topic, record.place)):
         message: Message = record.sample  # type: ignore[assignment]
         if message.deltas is None:
             found.refused.append(record)
@@ -68,63 +63,31 @@ def judge(
         quantities_agree(expected, quantities),
         rows_agree(expected, ledger),
         sums_agree(quantities, ledger),
-        letters_agree(expected.refused, letters, prefix),
+        one_letter_each("each refused record is one letter with its raw bytes", expected.refused, letters, prefix),
     ]
 
 
 def quantities_agree(expected: Expected, quantities: Mapping[str, int]) -> Finding:
     wanted = dict(expected.quantities)
-    offenders = [
-        {"stock": name, "quantity": quantities.get(name), "expected": wanted.get(name)}
-        for name in sorted(wanted.keys() | quantities.keys())
-        if quantities.get(name) != wanted.get(name)
-    ]
     figures = f"{len(wanted)} stocks, {expected.applied} references, {expected.duplicates} of them again"
-    return Finding("final quantities are the sums over distinct references", figures, offenders)
+    wrong = differences(wanted, quantities)
+    return Finding("final quantities are the sums over distinct references", figures, wrong)
 
 
 def rows_agree(expected: Expected, ledger: Sequence[tuple[str, str, str, int]]) -> Finding:
     found = Counter(row[:3] for row in ledger)
     deltas: dict[Key, int] = {row[:3]: row[3] for row in ledger}
     offenders: list[Any] = [{"rows": number, "key": key} for key, number in found.items() if number > 1]
-    offenders += [
-        {"key": key, "delta": deltas.get(key), "expected": expected.ledger.get(key)}
-        for key in sorted(deltas.keys() | expected.ledger.keys())
-        if deltas.get(key) != expected.ledger.get(key)
-    ]
+    offenders += differences(expected.ledger, deltas)
     return Finding("one row of the ledger for each distinct key, with its delta", f"{len(ledger)} rows", offenders)
 
 
 def sums_agree(quantities: Mapping[str, int], ledger: Sequence[tuple[str, str, str, int]]) -> Finding:
-    sums: Counter[str] = Counter()
+    sums = dict.fromkeys(quantities, 0)
     for _type, _reference, stock, delta in ledger:
-        sums[stock] += delta
-    offenders = [
-        {"stock": name, "quantity": quantities.get(name, 0), "sum": sums[name]}
-        for name in sorted(quantities.keys() | sums.keys())
-        if quantities.get(name, 0) != sums[name]
-    ]
-    return Finding("the deltas of every stock sum up to its quantity", f"{sum(quantities.values())} pieces", offenders)
-
-
-def letters_agree(refused: Sequence[Produced], letters: Sequence[Mapping[str, Any]], prefix: str) -> Finding:
-    found: defaultdict[Place, list[Mapping[str, Any]]] = defaultdict(list)
-    for letter in letters:
-        found[letter["topic"].removeprefix(prefix), letter["partition"], letter["offset"]].append(letter)
-    offenders: list[Any] = []
-    for record in refused:
-        mine = found.pop(place_of(record), [])
-        sample = record.sample
-        if len(mine) != 1:
-            offenders.append({"letters": len(mine), "place": place_of(record), "value": (sample.value or b"")[:80]})
-        elif raw(mine[0]) != sample.value or (mine[0]["key"] or "").encode() != sample.key:
-            offenders.append({"bytes differ": place_of(record), "letter": mine[0]["id"]})
-    offenders += [{"letter for nothing": letter["id"], "reason": letter["reason"], "place": place}
-                  for place, mine in found.items() for letter in mine]  # fmt: skip
-    reasons = ", ".join(f"{number} {reason}" for reason, number in Counter(one["reason"] for one in letters).items())
-    return Finding(
-        "each refused record is one letter with its raw bytes", f"{len(refused)} records: {reasons}", offenders
-    )
+        sums[stock] = sums.get(stock, 0) + delta
+    wrong = differences(sums, quantities)
+    return Finding("the deltas of every stock sum up to its quantity", f"{sum(quantities.values())} pieces", wrong)
 
 
 def numbers_of(account: str) -> dict[str, int]:
@@ -149,8 +112,7 @@ def restored(before: Any, lost: int, after: Any, accounts: Sequence[tuple[int, s
     offenders: list[Any] = [account[-500:] for code, account in accounts if code]
     if (applied, parked) != (lost, 0) or not lost:
         offenders.append({"references lost": lost, "applied": applied, "parked": parked})
-    offenders += [{"stock": name, "was": quantity, "is": after[0].get(name)}
-                  for name, quantity in before[0].items() if after[0].get(name) != quantity]  # fmt: skip
+    offenders += differences(before[0], after[0])
     offenders += [{"differs": row} for row in sorted(before[1] ^ after[1], key=str)]
     return Finding(
         "a lost day is restored exactly by replaying it", f"{lost} references lost, {applied} applied", offenders

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.crash import databases
 from tests.crash.killer import UP, Crew
 from tests.crash.oracle import Finding, Produced
 from tests.crash.platform import Platform, Worker
-from tests.crash.run import STUCK, Outcome, Plan, directory, killed, verified
+from tests.crash.run import STUCK, Outcome, Plan, everything_adds_up, killed, letters_of, staged, until_nothing_is_left
 from tests.crash.stock import oracle as stock_oracle
 from tests.crash.stock import traffic as stock
 from tests.crash.wire import Source, Wire, wait_for
@@ -33,26 +33,11 @@ class StockWire(Wire):
 
 def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
     """A database and topics of its own; nothing is left behind."""
-    wire = StockWire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
-    with databases.fresh(url) as database, directory(plan.logs) as logs, topics(wire):
-        environment = {
-            **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers,
-            "KAFKA_TOPIC_PREFIX": wire.prefix,
-        }  # fmt: skip
-        with Platform(logs, environment) as platform:
-            platform.manage("migrate", "--verbosity", "0")
-            return Run(platform, wire, plan, 1 if name == "sqlite" else 2, say).go()
-
-
-@contextmanager
-def topics(wire: StockWire) -> Any:
-    try:
+    with StockWire.of_a_run(servers, name, *StockWire.inputs) as wire:
         for topic in wire.inputs:
             wire.create(topic, PARTITIONS)
-        yield
-    finally:
-        wire.close()
-        wire.delete(*wire.inputs)
+        with staged(url, plan.logs, {**TIMINGS, **wire.environment}) as platform:
+            return Run(platform, wire, plan, 1 if name == "sqlite" else 2, say).go()
 
 
 class Guest:
@@ -147,35 +132,25 @@ class Run:
         self.guest.leave()
 
     def _drain(self, wanted: int) -> str:
-        """Until everything is written, or nothing has moved for long; why it is not.
+        """Until everything is written, by the positions in the database: of a partition that nobody has written to
+        since a kill between the database's commit and its own, the broker never hears."""
 
-        By the positions in the database: of a partition that nobody has written to since a kill between the
-        database's commit and its own, the broker never hears.
-        """
-        done, since = -1, time.monotonic()
-        while time.monotonic() - since < STUCK:
-            now = self._written()
-            if now >= wanted:
-                return ""
-            if now != done:
-                done, since = now, time.monotonic()
-            time.sleep(0.5)
-        return f"{done} of {wanted} records read, nothing moves"
+        def left() -> Counter[str]:
+            ((number,),) = self._rows("SELECT COALESCE(SUM(next_offset), 0) FROM outbox_watermark")
+            return +Counter({"records unread": wanted - int(number)})
 
-    def _written(self) -> int:
-        url = self.platform.environment["DATABASE_URL"]
-        ((number,),) = databases.rows(url, "SELECT COALESCE(SUM(next_offset), 0) FROM outbox_watermark")
-        return int(number)
+        return until_nothing_is_left(left, STUCK)
+
+    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return databases.rows(self.platform.environment["DATABASE_URL"], statement)
 
     def _outcome(self, produced: list[Produced], codes: dict[str, int], drained: str, took: float) -> Outcome:
         findings = self._judge(produced)
         verify = self.platform.manage("verify", "--json", check=False)
         findings += [
-            Finding("everything is read in the end", f"after {took:.0f} s", [drained] if drained else []),
-            killed(self.crew, self.plan.kills),
+            killed(self.crew.kills, [*self.crew.commands], self.plan.kills),
             self.guest.finding(self.rounds),
-            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
-            verified(verify.returncode, verify.stdout or verify.stderr),
+            *everything_adds_up(verify, codes, drained, took),
             *[self._replay_all(topic) for topic in stock.TYPES for _ in range(2)],
             self._restore_a_day(),
         ]
@@ -186,15 +161,12 @@ class Run:
         return Outcome(findings, self._figures(produced, verify.stdout, took))
 
     def _judge(self, produced: Sequence[Produced]) -> list[Finding]:
-        url = self.platform.environment["DATABASE_URL"]
-        quantities = dict(databases.rows(url, "SELECT id, quantity FROM buffer_inventorystock"))
-        ledger = databases.rows(
-            url, "SELECT reference_type, reference_id, stock_id, delta FROM buffer_inventorytracking"
-        )
-        letters = self.platform.manage("dead_letters", "list", "--json").stdout.splitlines()
-        return stock_oracle.judge(
-            produced, self.names, quantities, ledger, list(map(json.loads, letters)), self.wire.prefix
-        )
+        ledger = self._rows("SELECT reference_type, reference_id, stock_id, delta FROM buffer_inventorytracking")
+        letters = letters_of(self.platform)
+        return stock_oracle.judge(produced, self.names, self._quantities(), ledger, letters, self.wire.prefix)
+
+    def _quantities(self) -> dict[str, int]:
+        return dict(self._rows("SELECT id, quantity FROM buffer_inventorystock"))
 
     def _replay_all(self, topic: str) -> Finding:
         return stock_oracle.nothing_replayed(topic, *self._replay(topic, 0, stock.DAYS + 1))
@@ -208,10 +180,10 @@ class Run:
 
     def _lose(self, since: int, until: int) -> int:
         """Returns how many references are gone."""
-        url = self.platform.environment["DATABASE_URL"]
         when = f"source_timestamp >= {since} AND source_timestamp < {until}"
-        ((number,),) = databases.rows(url, f"SELECT COUNT(*) FROM (SELECT DISTINCT reference_type, reference_id "
-                                           f"FROM buffer_inventorytracking WHERE {when}) lost")  # fmt: skip
+        references = f"SELECT DISTINCT reference_type, reference_id FROM buffer_inventorytracking WHERE {when}"
+        ((number,),) = self._rows(f"SELECT COUNT(*) FROM ({references}) lost")
+        url = self.platform.environment["DATABASE_URL"]
         databases.run(url, "UPDATE buffer_inventorystock SET quantity = quantity - COALESCE((SELECT SUM(delta) "
                            f"FROM buffer_inventorytracking WHERE stock_id = buffer_inventorystock.id AND {when}), 0)")  # fmt: skip
         databases.run(url, f"DELETE FROM buffer_inventorytracking WHERE {when}")
@@ -219,10 +191,9 @@ class Run:
 
     def _state(self) -> tuple[Any, Any]:
         """Quantities, and every movement with where it came from."""
-        url = self.platform.environment["DATABASE_URL"]
-        ledger = databases.rows(url, "SELECT reference_type, reference_id, stock_id, delta, topic, source_partition, "
-                                     "source_offset, source_timestamp FROM buffer_inventorytracking")  # fmt: skip
-        return dict(databases.rows(url, "SELECT id, quantity FROM buffer_inventorystock")), set(ledger)
+        ledger = self._rows("SELECT reference_type, reference_id, stock_id, delta, topic, source_partition, "
+                            "source_offset, source_timestamp FROM buffer_inventorytracking")  # fmt: skip
+        return self._quantities(), set(ledger)
 
     def _replay(self, topic: str, from_day: int, to_day: int) -> tuple[int, str]:
         """Exit code and account of a replay of these days of the traffic."""

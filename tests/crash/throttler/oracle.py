@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from config.kafka.wire_format import partition_of
-from tests.crash.oracle import Finding
+from tests.crash.oracle import Finding, each_once, place_of
 from tests.crash.throttler.notices import Customer, Notice
 from tests.crash.throttler.topics import Committed
 from throttler.limits.rate import RateWindow
@@ -56,14 +56,10 @@ def judge(seen: Seen) -> Iterator[Finding]:
 def everything_once(seen: Seen) -> Finding:
     """Every message that came left exactly once, to the output or as expired: counted by the place it came from."""
     wanted = seen.valid()
-    left = Counter(record.source for record in [*seen.output, *seen.expired])
-    sources = {(seen.topic, *place) for place in wanted}
-    lost = sorted(sources - left.keys())
-    offenders: list[Any] = [{"lost": source, "was": wanted[source[1:]].number} for source in lost]
-    offenders += [{"from nowhere": source} for source in sorted(left.keys() - sources)]
-    offenders += [{"left": times, "source": source} for source, times in left.items() if times > 1]
-    figures = f"{len(wanted)} messages: {len(seen.output)} sent, {len(seen.expired)} expired, {len(lost)} lost"
-    return Finding("every message leaves exactly once", figures, offenders)
+    left = [record.source for record in [*seen.output, *seen.expired]]
+    wrong = each_once([(seen.topic, *place) for place in wanted], left)
+    figures = f"{len(wanted)} messages: {len(seen.output)} sent, {len(seen.expired)} expired"
+    return Finding("every message leaves exactly once", figures, wrong)
 
 
 def nothing_else_changed(seen: Seen) -> Finding:
@@ -187,8 +183,5 @@ def _created(record: Committed) -> int:
 
 def letters_once(seen: Seen) -> Finding:
     wanted = {record.place for record in seen.input if seen.notices[record.number].is_poison}
-    found = Counter((int(letter["partition"]), int(letter["offset"])) for letter in seen.letters)
-    offenders: list[Any] = [{"no letter": place} for place in sorted(wanted - found.keys())]
-    offenders += [letter for letter in seen.letters if (int(letter["partition"]), int(letter["offset"])) not in wanted]
-    offenders += [{"letters": times, "of": place} for place, times in found.items() if times > 1]
-    return Finding("each poison record becomes one dead letter", f"{len(wanted)} records", offenders)
+    wrong = each_once(wanted, map(place_of, seen.letters))
+    return Finding("each poison record becomes one dead letter", f"{len(wanted)} records", wrong)

@@ -5,25 +5,25 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import random
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from config.kafka.wire_format import partition_of
 from tests.bench.events import PARTITIONS
+from tests.bench.figures import at
 from tests.bench.throttler.delay import Listener, listening, source_of
 from tests.bench.throttler.notifications import Source, Topics, records
 from tests.bench.worker import megabytes
 from tests.crash import databases
 from tests.crash.oracle import Finding
 from tests.crash.platform import Platform, Worker
+from tests.crash.run import everything_adds_up, letters_of, staged
+from tests.crash.throttler.run import throttler_wire
 from tests.crash.throttler.topics import INPUT, OUTPUT, READ_BY_VERIFY, ThrottlerWire
 from tests.crash.wire import wait_for
 from tests.processes.proxy import Gate
@@ -74,19 +74,14 @@ def main() -> int:
     parser.add_argument("--database", metavar="URL", required=True)
     parser.add_argument("--seconds", type=int, default=120, help="that the database is away (120), half of it before")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as logs, ExitStack() as ends:
-        database = ends.enter_context(databases.fresh(arguments.database))
+    with ExitStack() as ends:
         store = ends.enter_context(databases.fresh_keyspace()) if arguments.store == "cassandra" else {}
-        wire = ThrottlerWire(databases.kafka_servers(), f"away-{random.SystemRandom().getrandbits(32):08x}.")
-        environment = {
-            "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": databases.kafka_servers(),
-            "KAFKA_TOPIC_PREFIX": wire.prefix, "LOG_LEVEL": "WARNING", **store,
-        }  # fmt: skip
-        platform = ends.enter_context(Platform(Path(logs), environment))
-        for command in (["migrate", "--verbosity", "0"], ["create_topics", *READ_BY_VERIFY], ["create_overflow_store"]):
-            platform.manage(*command)
-        ends.callback(wire.delete, *READ_BY_VERIFY)
-        gate = ends.enter_context(closing(Gate(database)))
+        wire = ends.enter_context(throttler_wire("quiet", databases.kafka_servers(), None))
+        environment = {**wire.environment, "LOG_LEVEL": "WARNING", **store}
+        platform = ends.enter_context(staged(arguments.database, None, environment))
+        platform.manage("create_topics", *READ_BY_VERIFY)
+        platform.manage("create_overflow_store")
+        gate = ends.enter_context(closing(Gate(platform.environment["DATABASE_URL"])))
         return run(platform, wire, gate, arguments.seconds)
 
 
@@ -145,21 +140,18 @@ class Evidence:
 
 
 def judge(seen: Evidence, platform: Platform, worker: Worker) -> Iterator[Finding]:
-    distinct, wrong = (
-        len(set(seen.left)),
-        [] if len(seen.left) == seen.sent == len(set(seen.left)) else [len(seen.left)],
-    )
+    distinct = len({*seen.left})
+    wrong = [] if len(seen.left) == seen.sent == distinct else [len(seen.left)]
     yield Finding("every message leaves exactly once", f"{seen.sent} sent, {distinct} left", wrong)
     yield Finding("each customer's messages leave in their order", "", list(out_of_order(seen)))
     yield unnoticed(seen)
     figures = ", ".join(str(seen.left_in(b"loud", phase)) for phase in range(3))
     yield Finding("loud customers' messages that left before, meanwhile, after", figures)
-    letters = len(platform.manage("dead_letters", "list", "--json").stdout.splitlines())
+    letters = len(letters_of(platform))
     yield Finding("each poison record is a letter", str(letters), [seen.poisoned] * (letters != seen.poisoned))
-    code = worker.stop()
-    yield Finding("SIGTERM ends the worker with exit code 0", str(code), [code] * bool(code))
-    proof = platform.manage("verify", "--kafka", check=False)
-    yield Finding("verify exits 0", "", [proof.stdout] * bool(proof.returncode))
+    codes, took = {worker.name: worker.stop()}, (seen.marks[-1] - seen.marks[0]) / 1000
+    verify = platform.manage("verify", "--kafka", "--json", check=False)
+    yield from everything_adds_up(verify, codes, "", took)
 
 
 def out_of_order(seen: Evidence) -> Iterator[Any]:
@@ -169,10 +161,6 @@ def out_of_order(seen: Evidence) -> Iterator[Any]:
         if last.get(key, (-1, -1)) >= place:
             yield key, last[key], place
         last[key] = place
-
-
-def at(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 def unnoticed(seen: Evidence) -> Finding:

@@ -7,15 +7,15 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from tests.crash import databases
 from tests.crash.oracle import Finding
 from tests.crash.platform import Platform
-from tests.crash.run import Outcome, Plan, directory, verified
+from tests.crash.run import Outcome, Plan, directory, everything_adds_up, letters_of, staged, until_nothing_is_left
 from tests.crash.throttler.crew import Member
 from tests.crash.throttler.notices import customers, customers_csv, notices
 from tests.crash.throttler.oracle import Seen, judge
@@ -42,36 +42,31 @@ AWAY = (1.0, 5.0)  # seconds, at least and at most, that a killed broker stays a
 
 def run(name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
     """A database and topics of its own; nothing is left behind. With `plan.broker_kills` a broker of its own, too."""
-    with databases.fresh(url) as database, directory(plan.logs) as logs, ExitStack() as ends:
-        broker = ends.enter_context(own_broker(logs)) if plan.broker_kills else None
+    with ExitStack() as ends:
+        broker = ends.enter_context(own_broker()) if plan.broker_kills else None
         store = ends.enter_context(databases.fresh_keyspace()) if plan.store == "cassandra" else {}
-        servers = broker.address if broker else servers
-        wire = ThrottlerWire(servers, f"crash-{name}-{random.SystemRandom().getrandbits(32):08x}.")
-        environment = {
-            **TIMINGS, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": servers,
-            "KAFKA_TOPIC_PREFIX": wire.prefix, **store,
-        }  # fmt: skip
-        with Platform(logs, environment) as platform:
-            platform.manage("migrate", "--verbosity", "0")
-            platform.manage("create_topics", *READ_BY_VERIFY)
-            platform.manage("create_overflow_store")
-            try:
-                return Run(platform, wire, plan, say, broker).go()
-            finally:
-                if broker is None:
-                    wire.delete(*READ_BY_VERIFY)
+        wire = ends.enter_context(throttler_wire(name, servers, broker))
+        platform = ends.enter_context(staged(url, plan.logs, {**TIMINGS, **wire.environment, **store}))
+        platform.manage("create_topics", *READ_BY_VERIFY)
+        platform.manage("create_overflow_store")
+        return Run(platform, wire, plan, say, broker).go()
+
+
+def throttler_wire(name: str, servers: str, broker: Kafka | None) -> AbstractContextManager[ThrottlerWire]:
+    where = broker.address if broker else servers
+    return ThrottlerWire.of_a_run(where, name, *READ_BY_VERIFY, lasting=broker is None)
 
 
 @contextmanager
-def own_broker(logs: Path) -> Iterator[Kafka]:
+def own_broker() -> Iterator[Kafka]:
     """A Kafka that may be killed."""
-    found = Kafka(logs / "services")
-    found.start()
-    try:
-        yield found
-    finally:
-        found.stop()
-        found.wipe()
+    with directory(None) as place:
+        found = Kafka(place / "services")
+        found.start()
+        try:
+            yield found
+        finally:
+            found.stop()
 
 
 class Run:
@@ -135,20 +130,19 @@ class Run:
             self.say(f"the broker was killed, and started {away:.1f} s later")
 
     def _settle(self, topics: dict[str, Committeds]) -> str:
-        """Until everything has left and every offset is committed, or nothing has moved for long; why it is not."""
+        """Until everything has left and every offset is committed."""
         wanted = sum(not notice.is_poison for notice in self.notices)
-        progress, since = (-1, -1), time.monotonic()
-        while time.monotonic() - since < STUCK:
-            left = {record.number for topic in (OUTPUT, EXPIRED) for record in topics[topic].read()}
-            now = (len(left), self._unread(topics[INPUT].read()))
-            if now == (wanted, 0):
-                return ""
-            if now != progress:
-                progress, since = now, time.monotonic()
-            if dead := [member.name for member in self.members if not member.attend()]:
-                return f"{dead} ended by themselves"
-            time.sleep(0.5)
-        return f"{progress[0]} of {wanted} messages have left, {progress[1]} records unread, nothing moves"
+
+        def left() -> Counter[str]:
+            gone = {record.number for topic in (OUTPUT, EXPIRED) for record in topics[topic].read()}
+            unread = self._unread(topics[INPUT].read())
+            return +Counter({"messages that have not left": wanted - len(gone), "records unread": unread})
+
+        def attend() -> None:
+            dead = [member.name for member in self.members if not member.attend()]
+            assert not dead, f"{dead} ended by themselves"
+
+        return until_nothing_is_left(left, STUCK, attend)
 
     def _unread(self, records: Sequence[Committed]) -> int:
         """Records whose offset is not committed. The marks of transactions that forwarded something count as nothing."""
@@ -159,21 +153,17 @@ class Run:
     def _outcome(
         self, topics: dict[str, Committeds], partitions: int, stuck: str, codes: dict[str, Any], took: float
     ) -> Outcome:
-        listed = self.platform.manage("dead_letters", "list", "--json").stdout.splitlines()
-        letters = [letter for letter in map(json.loads, listed) if letter["source"] == "throttler"]
         seen = Seen(
-            self.notices, topics[INPUT].read(), topics[OUTPUT].read(), topics[EXPIRED].read(), letters,
-            self.wire.name(INPUT), partitions,
+            self.notices, topics[INPUT].read(), topics[OUTPUT].read(), topics[EXPIRED].read(),
+            letters_of(self.platform, "--source", "throttler"), self.wire.name(INPUT), partitions,
         )  # fmt: skip
         verify = self.platform.manage("verify", "--json", "--kafka", check=False)
         findings = [
             *judge(seen),
-            Finding("everything leaves in the end", f"after {took:.0f} s", [stuck] if stuck else []),
             self._mirror_is_empty(),
             self._killed(),
-            Finding("SIGTERM ends every worker with exit code 0", str(codes), [c for c in codes.items() if c[1]]),
-            self._no_faults(),
-            verified(verify.returncode, verify.stdout or verify.stderr),
+            no_faults(self.platform),
+            *everything_adds_up(verify, codes, stuck, took),
         ]
         return Outcome(findings, self._figures(seen, took))
 
@@ -193,12 +183,6 @@ class Run:
         done = {member.name: [life.done for life in member.lives] for member in self.members}
         return Finding("every worker was killed with SIGKILL, left, and came again", f"done: {done}", offenders)
 
-    def _no_faults(self) -> Finding:
-        lines = [line for worker in self.platform.workers for line in worker.text.splitlines()]
-        return Finding(
-            "no worker saw a fault", "", [line[:1500] for line in lines if any(one in line for one in FAULTS)]
-        )
-
     def _figures(self, seen: Seen, took: float) -> dict[str, Any]:
         return {
             "records": len(seen.input), "sent": len(seen.output), "expired": len(seen.expired),
@@ -206,6 +190,11 @@ class Run:
             "letters": len(seen.letters), "kills": sum(life.killed for m in self.members for life in m.lives),
             "told": told(self.platform.workers), "load": round(os.getloadavg()[0], 1), "seconds": round(took, 1),
         }  # fmt: skip
+
+
+def no_faults(platform: Platform) -> Finding:
+    lines = [line for worker in platform.workers for line in worker.text.splitlines()]
+    return Finding("no worker saw a fault", "", [line[:1500] for line in lines if any(one in line for one in FAULTS)])
 
 
 def told(workers: Sequence[Any]) -> dict[str, int]:

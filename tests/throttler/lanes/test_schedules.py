@@ -13,6 +13,7 @@ SCHEDULES = 400  # 4 000 were right, too
 SEARCHED = 4000
 
 
+@pytest.mark.schedules(2)
 @pytest.mark.parametrize("start", range(0, SCHEDULES, 50))
 def test_every_message_leaves_once_and_in_order(start):
     wrong = {seed: fault for seed in range(start, start + 50) if (fault := faults(run(seed)))}
@@ -65,6 +66,7 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.schedules(len(LEFT_OUT) - 1)  # the last one takes thousands
 @pytest.mark.parametrize("rule", LEFT_OUT)
 def test_a_rule_that_is_left_out_is_found(rule, monkeypatch):
     monkeypatch.setattr(*LEFT_OUT[rule])

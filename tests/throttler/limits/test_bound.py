@@ -112,6 +112,7 @@ def most_in_a_period(events, period=SECOND):
 SHARES = [(PARTS, 0, 0), (600_000, 300_000, 100_000), (333_333, 333_333, 333_334)]
 
 
+@pytest.mark.schedules(6)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("shares", SHARES)
 def test_no_second_carries_more_than_the_limit_by_decisions_and_by_commits(shares, seed):
@@ -122,6 +123,7 @@ def test_no_second_carries_more_than_the_limit_by_decisions_and_by_commits(share
         assert most_above(events) <= SAVED + PROCESSES, "of any span"
 
 
+@pytest.mark.schedules(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_nor_with_parts_that_move_but_for_what_a_transaction_carries(seed):
     group = Group(seed, (600_000, 300_000, 100_000))

@@ -6,16 +6,17 @@ from tests.throttler.limits.group import SECOND, World
 from throttler.limits.shares import PARTS
 
 
-@pytest.mark.parametrize("block", range(3))
-def test_the_parts_in_use_never_exceed_the_rate(block):
-    for seed in range(block * 10, block * 10 + 10):
-        world = World(seed)
-        for name in "abc":
-            world.start(name)
-        for _ in range(400):
-            world.step()
+@pytest.mark.schedules(4)
+@pytest.mark.parametrize("seed", range(30))
+def test_the_parts_in_use_never_exceed_the_rate(seed):
+    world = World(seed)
+    for name in "abc":
+        world.start(name)
+    for _ in range(400):
+        world.step()
 
 
+@pytest.mark.schedules(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_in_the_end_nothing_is_left_over_and_demand_divides(seed):
     world = World(seed)
