@@ -38,6 +38,9 @@ TABLES = {
         "Stock movements from Kafka", "Goal: ≥ 0.7 of bare record-and-adjust, with a million rows in the ledger."
     ),
     "lookup": Table("Finding what is known", "Goal: flat from 100 000 to ten million rows."),
+    "outbox": Table("Draining the outbox, messages/s", "A channel that takes anything, beside bare claim and mark."),
+    "full": Table("Draining among millions of sent messages", "Goal: as fast as from an empty table."),
+    "promises": Table("Promising a mail", "167 a second: from commit to send, and what the order's write costs."),
     "capture": Table(
         "From commit to mail by Debezium", "167 messages/s, two listeners and a relay. Goal: p99 of the whole ≤ 400 ms."
     ),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from config.kafka import RecordBatch, client, internals
 
 PARTITIONS = 12
 WAREHOUSES = 500
@@ -51,19 +55,60 @@ def produce(servers: str, topic: str, number: int, partitions: int = PARTITIONS)
     """Fill a topic, which is new if it is not there; returns how many different orders were sent."""
     if topic not in administrator(servers).list_topics(timeout=30).topics:
         create_topic(servers, topic, partitions)
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True})
-    orders = set()
+    producer, orders = new_producer(servers), set()
     for order, partition, value in events(number, partitions):
         orders.add(order)
-        while True:
-            try:
-                producer.produce(topic, value, order, partition)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if producer.flush(60):
-        raise RuntimeError(f"{topic} could not be filled")
+        send(producer, topic, value, order, partition)
+    flush(producer)
     return len(orders)
+
+
+def new_producer(servers: str, **options: Any) -> Producer:
+    return Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True, **options})
+
+
+def send(producer: Producer, *record: Any) -> None:
+    """Topic, value, key and perhaps a partition, as soon as there is room for it."""
+    while True:
+        try:
+            producer.produce(*record)
+            producer.poll(0)
+            return
+        except BufferError:
+            producer.poll(0.1)
+
+
+def flush(producer: Producer) -> None:
+    if left := producer.flush(60):
+        raise RuntimeError(f"{left} records could not be produced")
+
+
+def paced(rate: float, number: int, meanwhile: Callable[[], object] = lambda: None) -> Iterator[int]:
+    """Each number at its time, so many a second."""
+    began = time.monotonic()
+    for turn in range(number):
+        if (early := began + turn / rate - time.monotonic()) > 0:
+            meanwhile()
+            time.sleep(early)
+        yield turn
+
+
+def polled(topics: list[str], size: int) -> Iterator[RecordBatch]:
+    """All of these topics, full names, in the batches that a consumer with this poll size gets."""
+    consumer = client.new_consumer(None, max_poll_records=size)
+    try:
+        tps = [client.TopicPartition(name, number) for name in topics for number in consumer.partitions_for_topic(name)]
+        consumer.assign(tps)
+        consumer.seek_to_beginning()
+        left = sum(consumer.end_offsets(tps).values())
+        topic_ids = {name: internals.topic_id_of(consumer, name) for name in topics}
+        while left:
+            records = [record for part in consumer.poll(timeout_ms=500).values() for record in part]
+            left -= len(records)
+            if records:
+                yield RecordBatch(records, topic_ids)
+    finally:
+        consumer.close(autocommit=False)
 
 
 def forget(servers: str, groups: list[str]) -> None:

@@ -6,13 +6,17 @@ import os
 import platform
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 
 PACKAGES = ("Django", "kafka-python", "confluent-kafka", "psycopg", "mysqlclient", "msgspec")
+
+
+Ours, Theirs = TypeVar("Ours"), TypeVar("Theirs")
 
 
 @dataclass
@@ -33,6 +37,16 @@ class Table:
         shown = ("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
                  for line in lines)  # fmt: skip
         return f"### {self.title}\n\n{self.explained}\n\n" + "\n".join(shown) + "\n"
+
+
+def in_turns(repeat: int, ours: Callable[[], Ours], theirs: Callable[[], Theirs]) -> tuple[list[Ours], list[Theirs]]:
+    """Theirs, ours, theirs, ours … theirs: what disturbs the machine meets both."""
+    mine: list[Ours] = []
+    other = [theirs()]
+    for _ in range(repeat):
+        mine.append(ours())
+        other.append(theirs())
+    return mine, other
 
 
 def median(runs: Sequence[float]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import django
 from django.utils.module_loading import import_string
 
-from tests.bench.figures import median, number, ratio
+from tests.bench.figures import in_turns, median, number, ratio
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,11 @@ def ingest(plan: Plan) -> list[dict[str, str]]:
 
 
 def ingest_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
-    """Ceiling, process, ceiling, process …: what disturbs the machine meets both."""
     from tests.bench.aggregator import ingest, peers
 
-    statements = ingest.statements(size)
-    ceilings, ours, theirs, tuned = [ingest.ceiling(statements)], [], [], []
-    usages = []
-    for _ in range(plan.repeat):
-        rate, usage = ingest.process(plan.servers, plan.records, size)
-        ours.append(rate)
-        usages.append(usage)
-        ceilings.append(ingest.ceiling(statements))
+    bare = partial(ingest.ceiling, ingest.statements(size))
+    runs, ceilings = in_turns(plan.repeat, partial(ingest.process, plan.servers, plan.records, size), bare)
+    ours, theirs, tuned = [rate for rate, _usage in runs], [], []
     if plan.connect_port and peers.supported():
         sink = partial(peers.sink, plan.servers, plan.connect_port, plan.records, plan.orders, size)
         sink(tuned=False)  # warms the virtual machine
@@ -98,7 +92,7 @@ def ingest_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
         "times it, tuned": ratio(ours, tuned),
         "row by row": number(alone),
         "times that": ratio(ours, [alone]),
-        "peak MB": number(max(usage.megabytes for usage in usages)),
+        "peak MB": number(max(usage.megabytes for _rate, usage in runs)),
     }
 
 
@@ -131,10 +125,7 @@ def flush(plan: Plan) -> list[dict[str, str]]:
 def flush_row(load: Any, repeat: int) -> dict[str, str]:
     from tests.bench.aggregator import flush
 
-    ceilings, runs = [flush.ceiling(load)], []
-    for _ in range(repeat):
-        runs.append(flush.process(load))
-        ceilings.append(flush.ceiling(load))
+    runs, ceilings = in_turns(repeat, partial(flush.process, load), partial(flush.ceiling, load))
     events = [run[0] for run in runs]
     return {
         "buckets": f"{number(load.buckets)} × {load.events_each}",
@@ -157,13 +148,9 @@ def ledger(plan: Plan) -> list[dict[str, str]]:
 def ledger_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
     from tests.bench.aggregator import ledger
 
-    batches = ledger.ready(size)
-    ceilings, ours, usages = [ledger.ceiling(batches)], [], []
-    for _ in range(plan.repeat):
-        rate, usage = ledger.process(plan.servers, plan.stock_records, size)
-        ours.append(rate)
-        usages.append(usage)
-        ceilings.append(ledger.ceiling(batches))
+    bare = partial(ledger.ceiling, ledger.ready(size))
+    runs, ceilings = in_turns(plan.repeat, partial(ledger.process, plan.servers, plan.stock_records, size), bare)
+    ours = [rate for rate, _usage in runs]
     double = [2 * rate for rate in ours]  # two movements a record
     return {
         "batch": str(size),
@@ -172,7 +159,7 @@ def ledger_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
         "of it": ratio(ours, ceilings),
         "row by row": number(2 * alone),
         "times that": ratio(ours, [alone]),
-        "peak MB": number(max(usage.megabytes for usage in usages)),
+        "peak MB": number(max(usage.megabytes for _rate, usage in runs)),
     }
 
 

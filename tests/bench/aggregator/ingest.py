@@ -15,9 +15,9 @@ from buffer.ingest.handler import Ingest
 from buffer.streams import GROUP, chosen
 from config.database.clock import database_now
 from config.database.dialects.vendors import dialect_for
-from config.kafka import RecordBatch, client, internals, topic_name
+from config.kafka import RecordBatch, topic_name
 from tests.bench import databases, worker
-from tests.bench.events import forget
+from tests.bench.events import forget, polled
 
 
 @dataclass
@@ -51,29 +51,14 @@ def process(servers: str, records: int, size: int) -> tuple[float, worker.Usage]
     return (records - in_last) / (last - first).total_seconds(), usage
 
 
-def polled(size: int) -> Iterator[RecordBatch]:
-    """The whole topic in the batches that a consumer with this poll size gets."""
-    topic = topic_name(chosen(None)[0].topic)
-    consumer = client.new_consumer(None, max_poll_records=size)
-    try:
-        tps = [client.TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
-        consumer.assign(tps)
-        consumer.seek_to_beginning()
-        left = sum(consumer.end_offsets(tps).values())
-        topic_ids = {topic: internals.topic_id_of(consumer, topic)}
-        while left:
-            records = [record for part in consumer.poll(timeout_ms=500).values() for record in part]
-            left -= len(records)
-            if records:
-                yield RecordBatch(records, topic_ids)
-    finally:
-        consumer.close(autocommit=False)
+def whole_topic(size: int) -> Iterator[RecordBatch]:
+    return polled([topic_name(chosen(None)[0].topic)], size)
 
 
 def statements(size: int) -> list[Statement]:
     """The upserts of the whole topic, taken from the code that would run them."""
     handler = Ingest(chosen(None)[0])
-    return [caught(handler, batch) for batch in polled(size)]
+    return [caught(handler, batch) for batch in whole_topic(size)]
 
 
 def caught(handler: Ingest, batch: RecordBatch) -> Statement:
@@ -109,7 +94,7 @@ def one_by_one(number: int) -> float:
     databases.empty()
     handler = Ingest(chosen(None)[0])
     done, started = 0, time.perf_counter()
-    for batch in polled(500):
+    for batch in whole_topic(500):
         with transaction.atomic():
             for row in handler.prepare(batch).rows.values():
                 store(handler.name, row)

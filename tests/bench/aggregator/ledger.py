@@ -16,15 +16,14 @@ from buffer.ledger.models import ADJUST, RECORD, Group, read_known
 from buffer.models import InventoryStock, InventoryTracking
 from config.database.clock import database_now
 from config.database.upsert import Packed
-from config.kafka import RecordBatch, client, internals, topic_name
+from config.kafka import RecordBatch, topic_name
 from tests.bench import databases, worker
 from tests.bench.aggregator import movements
-from tests.bench.events import forget
-from tests.bench.rows import DIGITS, analyse, moment
+from tests.bench.events import forget, polled
+from tests.bench.rows import DIGITS, NUMBER, analyse, moment
 
 TABLE = "buffer_inventorytracking"
 OLD = "OLD"  # the reference type of what was in the ledger before
-NUMBER = "a.n + 10 * b.n + 100 * c.n + 1000 * d4.n + 10000 * e.n + 100000 * f.n"
 PIECE = 1_000_000
 ROWS = f"""INSERT INTO {TABLE} (reference_type, reference_id, stock_id, delta, topic, topic_id, payload_hash, token,
  created_at) {DIGITS}, numbers(n) AS (SELECT %s + {NUMBER} FROM d a, d b, d c, d d4, d e, d f WHERE {NUMBER} < %s)
@@ -76,23 +75,8 @@ def process(servers: str, records: int, size: int) -> tuple[float, worker.Usage]
     return records * (total - in_last) / total / (last - first).total_seconds(), usage
 
 
-def polled(size: int) -> Iterator[RecordBatch]:
-    """The topics in the batches that a consumer with this poll size gets."""
-    consumer = client.new_consumer(None, max_poll_records=size)
-    try:
-        names = [topic_name(name) for name in (movements.PAID, movements.MOVED)]
-        tps = [client.TopicPartition(name, number) for name in names for number in consumer.partitions_for_topic(name)]
-        consumer.assign(tps)
-        consumer.seek_to_beginning()
-        left = sum(consumer.end_offsets(tps).values())
-        topic_ids = {name: internals.topic_id_of(consumer, name) for name in names}
-        while left:
-            records = [record for part in consumer.poll(timeout_ms=500).values() for record in part]
-            left -= len(records)
-            if records:
-                yield RecordBatch(records, topic_ids)
-    finally:
-        consumer.close(autocommit=False)
+def whole_topics(size: int) -> Iterator[RecordBatch]:
+    return polled([topic_name(name) for name in (movements.PAID, movements.MOVED)], size)
 
 
 # -- the bare statements -----------------------------------------------------------------------------
@@ -108,7 +92,7 @@ def ready(size: int) -> list[Ready]:
     connection.ensure_connection()
     handler = Track()
     found = []
-    for batch in polled(size):
+    for batch in whole_topics(size):
         prepared = handler.prepare(batch)
         groups = [
             (Packed(rows.values()), constants(batch, group), {key: row[2] for key, row in rows.items()})
@@ -144,7 +128,7 @@ def one_by_one(number: int) -> float:
     reset()
     handler = Track()
     done, started = 0, time.perf_counter()
-    for batch in polled(500):
+    for batch in whole_topics(500):
         with transaction.atomic():
             for tracked in handler.prepare(batch).tracked:
                 for stock, delta in tracked.movements.deltas.items():

@@ -6,9 +6,8 @@ import random
 from collections.abc import Iterator
 
 import msgspec
-from confluent_kafka import Producer
 
-from tests.bench.events import create_topic
+from tests.bench.events import create_topic, flush, new_producer, send
 
 PAID, MOVED = "PAYMENT_SUCCESS", "MATERIAL_TRANSFERRED"
 TOPICS = (
@@ -46,13 +45,7 @@ def produce(servers: str, prefix: str, number: int) -> None:
     """Fill the stock topics, which are new."""
     for topic in TOPICS:
         create_topic(servers, f"{prefix}{topic}")
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, "enable.idempotence": True})
+    producer = new_producer(servers)
     for topic, key, value in messages(number):
-        while True:
-            try:
-                producer.produce(f"{prefix}{topic}", value, key)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    if producer.flush(60):
-        raise RuntimeError("the stock topics could not be filled")
+        send(producer, f"{prefix}{topic}", value, key)
+    flush(producer)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.db import transaction
 from django.test import override_settings
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.kafka import RecordBatch, Replayed, topic_name
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.replay_batches import requests
@@ -18,9 +20,11 @@ from outbox.replay_batches.models import ReplayBatch
 from outbox.replay_batches.run import Steps
 from tests.bench.leg import Plan
 from tests.bench.outbox import holds
-from tests.bench.outbox.redelivery import STOCKS, handle
 
 LETTERS = 100_000
+STOCKS = 200
+CHUNK = 500  # records of a transaction in which letters are buried
+TOPIC_ID = "11111111-2222-3333-4444-555555555555"
 PLACES = 300
 OLD = timedelta(days=75)  # outside of what the buffer keeps for one month
 WHO, REASON = Operator("bench"), "the cause is mended"
@@ -88,3 +92,13 @@ def old_orders(number: int) -> None:
     at = (datetime.now(UTC) - OLD).isoformat(timespec="seconds")
     with override_settings(BUFFER_RETENTION_MONTHS=1):
         handle(Ingest(stream), stream.topic, (order(f"A{n}", f"WH-{n % PLACES}", at=at) for n in range(number)))
+
+
+def handle(handler: Any, topic: str, values: Iterable[bytes]) -> None:
+    name = topic_name(topic)
+    records = [Replayed(name, n % 4, n, 1_700_000_000_000 + n, b"k", value) for n, value in enumerate(values)]
+    for start in range(0, len(records), CHUNK):
+        batch = RecordBatch(records[start : start + CHUNK], {name: TOPIC_ID})
+        batch.prepared = handler.prepare(batch)
+        with transaction.atomic():
+            handler.write(batch, database_now())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from statistics import median
-from typing import Any
 
 from django.db import connection
 from django.db.models import Count, F
@@ -116,7 +115,7 @@ def pages() -> dict[str, str]:
     }
 
 
-def measure(client: Client, say: Callable[[str], Any] = print) -> Iterator[dict[str, str]]:
+def measure(client: Client) -> Iterator[dict[str, str]]:
     """Median of five requests and the number of queries of each page."""
     for name, url in pages().items():
         client.get(url)
@@ -129,13 +128,8 @@ def measure(client: Client, say: Callable[[str], Any] = print) -> Iterator[dict[
             assert answer.status_code in (200, 302), (url, answer.status_code)
         with CaptureQueriesContext(connection) as queries:
             client.get(url)
-        slow = max(queries, key=lambda query: float(query["time"]))
-        waited = sum(float(query["time"]) for query in queries) * 1000
         page, python = median(took) * 1000, median(busy) * 1000
         yield {"page": name, "ms": f"{page:.0f}", "of them here": f"{python:.0f}", "queries": str(len(queries))}
-        say(
-            f"{name:40} {page:6.0f} ms, {python:4.0f} here, {len(queries):3} queries {waited:5.0f} ms; {slow['time']} s: {slow['sql'][:120]}"
-        )
 
 
 def rows(plan: Plan) -> Iterator[dict[str, str]]:
@@ -146,4 +140,4 @@ def rows(plan: Plan) -> Iterator[dict[str, str]]:
     client = Client()
     client.force_login(User.objects.create_superuser("boss"))
     with override_settings(SECURE_SSL_REDIRECT=False, ALLOWED_HOSTS=["*"]):
-        yield from measure(client, lambda line: None)
+        yield from measure(client)

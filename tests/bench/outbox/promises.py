@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -20,9 +16,11 @@ from notifications.orders import changes
 from notifications.orders.models import Order
 from outbox.messages.publish import publish
 from tests.bench import databases, worker
+from tests.bench.events import paced
 from tests.bench.figures import at, number
 from tests.bench.leg import Plan
 from tests.bench.outbox.outbox import ATTEMPT, MESSAGE, NOOP, empty
+from tests.crash.wire import wait_for
 
 RATE = 167
 IN_TURN = 20
@@ -33,7 +31,7 @@ def rows(plan: Plan) -> list[dict[str, str]]:
     seconds = 5 if plan.quick else 15
     settings.HANDLERS = {**settings.HANDLERS, "noop": "tests.bench.outbox.noop.Noop"}
     late = sorted(to_send(seconds))
-    writes = sorted(paced(seconds))
+    writes = sorted(paying(seconds))
     with_it, without = alternating(seconds)
     return [{
         "commit → send p50, ms": number(at(late, 0.5)), "p99, ms": number(at(late, 0.99)),
@@ -43,22 +41,8 @@ def rows(plan: Plan) -> list[dict[str, str]]:
     }]  # fmt: skip
 
 
-@contextmanager
-def relaying() -> Iterator[None]:
-    """One relay of the channel that takes anything, until it is told to stop."""
-    command = [sys.executable, str(worker.ROOT / "manage.py"), "relay_outbox", "--channel", "noop"]
-    process = subprocess.Popen(command, cwd=worker.ROOT, env={**os.environ, **NOOP})
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
 def at_rate(seconds: float, work: Callable[[int], None]) -> None:
-    began = time.monotonic()
-    for turn in range(int(RATE * seconds)):
-        time.sleep(max(0.0, began + turn / RATE - time.monotonic()))
+    for turn in paced(RATE, int(RATE * seconds)):
         work(turn)
 
 
@@ -70,7 +54,7 @@ def to_send(seconds: float) -> list[float]:
         with transaction.atomic():
             publish("order.paid", f"order:{turn}", PAYLOAD, idempotency_key=uuid7().hex, channel="noop")
 
-    with relaying():
+    with worker.running("relay_outbox", "--channel", "noop", **NOOP):
         at_rate(2, promise)
         wait_until_sent()
         databases.execute(f"DELETE FROM {ATTEMPT}")
@@ -83,11 +67,8 @@ def to_send(seconds: float) -> list[float]:
 
 
 def wait_until_sent() -> None:
-    deadline = time.monotonic() + 120
-    while databases.rows(f"SELECT COUNT(*) FROM {MESSAGE} WHERE state <> 'sent'") != [(0,)]:
-        if time.monotonic() > deadline:
-            raise RuntimeError("the relay does not come to an end")
-        time.sleep(0.1)
+    unsent = f"SELECT COUNT(*) FROM {MESSAGE} WHERE state <> 'sent'"
+    wait_for(lambda: databases.rows(unsent) == [(0,)], 120, "the relay to come to an end", 0.1)
 
 
 def pending_orders(count: int) -> list[Any]:
@@ -101,7 +82,7 @@ def pending_orders(count: int) -> list[Any]:
     ]  # fmt: skip
 
 
-def paced(seconds: float) -> list[float]:
+def paying(seconds: float) -> list[float]:
     """Milliseconds of `pay` at the seed's peak: read, render, one transaction, woken relay."""
     orders, times = pending_orders(int(RATE * seconds)), []
 

@@ -12,9 +12,10 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.bench import databases, worker
-from tests.bench.events import PARTITIONS
+from tests.bench.events import PARTITIONS, paced
 from tests.bench.throttler.live import RATE
 from tests.bench.throttler.notifications import INPUT, OUTPUT, Source, Topics, customers, fresh, records
+from tests.crash.wire import wait_for
 
 CUSTOMERS = 1000
 WARM_UP = 300  # messages before the clock runs
@@ -44,11 +45,7 @@ class Listener:
         consumer.close()
 
     def wait_for(self, number: int) -> None:
-        deadline = time.monotonic() + 90
-        while len(self.arrived) < number:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{len(self.arrived)} of {number} notifications arrived")
-            time.sleep(0.05)
+        wait_for(lambda: len(self.arrived) >= number, 90, f"{number} notifications to arrive")
 
 
 def source_of(found: Any) -> Place:
@@ -106,11 +103,8 @@ def delays(topics: Topics, listener: Listener, warm: set[Place]) -> list[float]:
 
 def steadily(source: Source, rate: int, number: int) -> None:
     """So many messages, each at its time."""
-    known, began = customers(CUSTOMERS), time.monotonic()
-    for index in range(number):
-        if (early := began + index / rate - time.monotonic()) > 0:
-            source.producer.poll(0)
-            time.sleep(early)
+    known = customers(CUSTOMERS)
+    for index in paced(rate, number, lambda: source.producer.poll(0)):
         source.send(*known[index % CUSTOMERS], index)
     source.flush()
 

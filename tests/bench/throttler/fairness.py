@@ -10,9 +10,10 @@ from itertools import chain, repeat
 
 from config.kafka.wire_format import partition_of
 from tests.bench import worker
-from tests.bench.events import PARTITIONS
+from tests.bench.events import PARTITIONS, paced
 from tests.bench.throttler.delay import CUSTOMERS, listening, source_of
 from tests.bench.throttler.notifications import INPUT, OUTPUT, Source, Topics, customers, fresh, records
+from tests.crash.wire import wait_for
 
 LIMIT = 1000  # messages a second of all
 FAST, SLOW = 100.0, 1.0  # of a customer: most could have all of the limit in common, a sixth is content with little
@@ -101,11 +102,7 @@ def produce(topics: Topics, waiting: Sequence[str]) -> None:
 def wait_for_buffered(number: int) -> None:
     from throttler.models import OverflowMessage
 
-    deadline = time.monotonic() + 240
-    while OverflowMessage.objects.count() < number:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{OverflowMessage.objects.count()} of {number} notifications are buffered")
-        time.sleep(0.5)
+    wait_for(lambda: OverflowMessage.objects.count() >= number, 240, f"{number} notifications to be buffered", 0.5)
 
 
 def fullest(times: Sequence[float]) -> int:
@@ -140,22 +137,15 @@ def beside(servers: str, seconds: int, noisy: bool) -> list[float]:
             sent = {
                 source_of(found): found.timestamp()[1] for found in records(topics, INPUT) if found.key() != b"noisy"
             }
-            deadline = time.monotonic() + 60
-            while not sent.keys() <= listener.arrived.keys():
-                if time.monotonic() > deadline:
-                    raise RuntimeError(f"{len(sent.keys() - listener.arrived.keys())} quiet messages did not arrive")
-                time.sleep(0.1)
+            wait_for(lambda: sent.keys() <= listener.arrived.keys(), 60, "every quiet message to arrive", 0.1)
         return sorted(listener.arrived[place] - sent[place] for place in sent.keys() - warm)
 
 
 def steadily(source: Source, seconds: int, noisy: bool) -> None:
     """Quiet customers by turns, and as many noisy messages between them as belong there."""
-    known, began = customers(CUSTOMERS), time.monotonic()
+    known = customers(CUSTOMERS)
     each = QUIET_RATE * NOISY_TIMES // QUIET_SENDS if noisy else 0
-    for index in range(QUIET_SENDS * seconds):
-        if (early := began + index / QUIET_SENDS - time.monotonic()) > 0:
-            source.producer.poll(0)
-            time.sleep(early)
+    for index in paced(QUIET_SENDS, QUIET_SENDS * seconds, lambda: source.producer.poll(0)):
         source.send(*known[index % CUSTOMERS], index)
         for number in range(each):
             source.send(*NOISY, index * each + number)

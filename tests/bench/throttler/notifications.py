@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic
 from django.conf import settings
 
 from config.kafka.wire_format import partition_of
 from tests.bench import databases
-from tests.bench.events import PARTITIONS, administrator, delete
+from tests.bench.events import PARTITIONS, administrator, delete, flush, new_producer, send
 
 INPUT, OUTPUT, EXPIRED = "notifications-in", "notifications-out", "notifications-expired"
 CHANGELOG = "notifications-changelog"
@@ -84,22 +84,13 @@ class Source:
 
     def __init__(self, topics: Topics, **options: Any) -> None:
         self.topic = topics.name(INPUT)
-        self.producer = Producer({
-            "bootstrap.servers": topics.servers, "linger.ms": 20, "enable.idempotence": True, **options,
-        })  # fmt: skip
+        self.producer = new_producer(topics.servers, **options)
 
     def send(self, customer: str, partition: int, index: int, **more: Any) -> None:
-        while True:
-            try:
-                self.producer.produce(self.topic, value(customer, index, **more), customer, partition)
-                self.producer.poll(0)
-                return
-            except BufferError:
-                self.producer.poll(0.1)
+        send(self.producer, self.topic, value(customer, index, **more), customer, partition)
 
     def flush(self) -> None:
-        if self.producer.flush(60):
-            raise RuntimeError(f"{self.topic} could not be filled")
+        flush(self.producer)
 
 
 def fill(topics: Topics, known: list[tuple[str, int]], records: int) -> None:

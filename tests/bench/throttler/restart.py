@@ -9,14 +9,13 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count, pairwise
 from os import environ
 from pathlib import Path
-from typing import TypeVar
 
 from confluent_kafka.admin import NewPartitions
 
@@ -25,6 +24,7 @@ from tests.bench import databases
 from tests.bench.events import PARTITIONS, administrator
 from tests.bench.throttler.notifications import INPUT, OUTPUT, Source, Topics, customers, fill, fresh, records
 from tests.bench.worker import ROOT
+from tests.crash.wire import wait_for
 
 NAMES = ("left", "right")
 EACH = 100  # messages a second of each partition that are watched
@@ -32,7 +32,6 @@ QUIET = "1/hour"  # of the lanes that have to be kept: one message, and the rate
 WATCHED = "1000/s"
 CREATED = {"created_at": datetime.now(UTC), "updated_at": datetime.now(UTC)}
 LIMIT = 90.0  # seconds to wait for anything
-Found = TypeVar("Found")
 
 
 @dataclass
@@ -81,14 +80,15 @@ def measure(servers: str, lanes: int) -> Outcome:
         running = {name: Throttler(name, Path(directory) / name, more) for name in NAMES}
         try:
             fill(topics, customers(lanes), lanes)
-            wait_until(lambda: sum(1 for _ in records(topics, OUTPUT)) >= lanes, pause=1.0)
-            owned = wait_until(both_owners)
+            wait_for(lambda: sum(1 for _ in records(topics, OUTPUT)) >= lanes, LIMIT, "every lane's first message", 1.0)
+            owned = wait_for(both_owners, LIMIT, "both to have partitions", 0.2)
             killed_at = time.time()
             running["left"].kill()
             again = running["left"] = Throttler("left", running["left"].log, more)
-            times = wait_until(lambda: sent_again(topics, watched, owned["left"], again.started))
+            left = owned["left"]
+            times = wait_for(lambda: sent_again(topics, watched, left, again.started), LIMIT, "messages again", 0.2)
             others = [at for number in owned["right"] for at in gaps(times[number], killed_at)]
-            first = max(min(at for at in times[number] if at > again.started) for number in owned["left"])
+            first = max(min(at for at in times[number] if at > again.started) for number in left)
             alarm = stopped_by_partitions(topics, list(running.values()))
             return Outcome(first - again.began(), first - again.started, max(others), alarm)
         finally:
@@ -165,15 +165,5 @@ def stopped_by_partitions(topics: Topics, running: list[Throttler]) -> float:
     admin = administrator(topics.servers)  # kept: with it the answer is gone
     for future in admin.create_partitions([wanted]).values():
         future.result(30)
-    wait_until(lambda: all(one.process.poll() is not None for one in running))
+    wait_for(lambda: all(one.process.poll() is not None for one in running), LIMIT, "both to stop", 0.2)
     return time.monotonic() - began
-
-
-def wait_until(look: Callable[[], Found], pause: float = 0.2) -> Found:
-    """What `look` finds, as soon as it finds anything."""
-    deadline = time.monotonic() + LIMIT
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            raise RuntimeError("it did not come about")
-        time.sleep(pause)
-    return found

@@ -6,9 +6,7 @@ import itertools
 import time
 from contextlib import closing
 
-from confluent_kafka import Producer
-
-from tests.bench.events import PARTITIONS
+from tests.bench.events import PARTITIONS, flush, new_producer, send
 from tests.bench.throttler.notifications import CHANGELOG, INPUT, Topics, customers, fresh, records
 from throttler.lanes.restore import RestoredPartition
 from throttler.lanes.restore_thread import RestoreThread
@@ -36,7 +34,7 @@ def measure(servers: str, lanes: int, updates: int, repeat: int) -> dict[str, li
 
 def log(topics: Topics, lanes: int, updates: int) -> None:
     """The lanes in turns, as their owners log them; then each partition's own record."""
-    producer = Producer({"bootstrap.servers": topics.servers, "linger.ms": 20, "enable.idempotence": True})
+    producer = new_producer(topics.servers)
     name, now = topics.name(CHANGELOG), 1_790_000_000_000_000
     for number, (customer, partition) in zip(range(updates), itertools.cycle(customers(lanes)), strict=False):
         lane = LaneState(customer)
@@ -44,18 +42,7 @@ def log(topics: Topics, lanes: int, updates: int) -> None:
         send(producer, name, lane_bytes(lane, 1, ""), customer.encode(), partition)
     for partition in range(PARTITIONS):
         send(producer, name, partition_bytes(PartitionRecord("", 0, 0, {"read": 0})), PARTITION_KEY, partition)
-    if producer.flush(60):
-        raise RuntimeError(f"{name} could not be filled")
-
-
-def send(producer: Producer, topic: str, value: bytes, key: bytes, partition: int) -> None:
-    while True:
-        try:
-            producer.produce(topic, value, key, partition)
-            producer.poll(0)
-            return
-        except BufferError:
-            producer.poll(0.1)
+    flush(producer)
 
 
 def restored(topics: Topics, lanes: int) -> tuple[float, float]:

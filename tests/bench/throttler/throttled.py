@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from tests.bench.figures import median, number, ratio
+from functools import partial
+
+from tests.bench.figures import at, in_turns, median, number, ratio
 from tests.bench.leg import Plan
-from tests.bench.outbox.promises import at
 from tests.bench.throttler import delay, drain, fairness, live, restart, restore
 
 LIVE = {1_000: 100_000, 100_000: 200_000}  # active customers, messages
 
 
 def live_rows(plan: Plan) -> list[dict[str, str]]:
-    """Copy, process, copy, process …: what disturbs the machine meets both."""
     return [live_row(plan, active, count // (5 if plan.quick else 1)) for active, count in LIVE.items()]
 
 
 def live_row(plan: Plan, active: int, count: int) -> dict[str, str]:
-    ceilings, ours, usages = [live.ceiling(plan.servers, active, count)], [], []
-    for _ in range(plan.repeat):
-        rate, usage = live.process(plan.servers, active, count)
-        ours.append(rate)
-        usages.append(usage)
-        ceilings.append(live.ceiling(plan.servers, active, count))
+    given = (plan.servers, active, count)
+    runs, copied = in_turns(plan.repeat, partial(live.process, *given), partial(live.ceiling, *given))
+    rates = [rate for rate, _usage in runs]
     return {
-        "active customers": number(active), "messages/s": median(ours), "only copied/s": median(ceilings),
-        "of it": ratio(ours, ceilings),
-        "processor µs a message": median([1e6 * usage.seconds / count for usage in usages]),
-        "peak MB": number(max(usage.megabytes for usage in usages)),
+        "active customers": number(active), "messages/s": median(rates), "only copied/s": median(copied),
+        "of it": ratio(rates, copied),
+        "processor µs a message": median([1e6 * usage.seconds / count for _rate, usage in runs]),
+        "peak MB": number(max(usage.megabytes for _rate, usage in runs)),
     }  # fmt: skip
 
 
@@ -91,15 +88,10 @@ def fairness_row(plan: Plan, processes: int) -> dict[str, str]:
 
 
 def noisy_rows(plan: Plan) -> list[dict[str, str]]:
-    """With, without, with …: what disturbs the machine meets both."""
-    found: dict[bool, list[list[float]]] = {True: [], False: []}
-    for _ in range(plan.repeat):
-        for noisy in (False, True):
-            found[noisy].append(fairness.beside(plan.servers, 5 if plan.quick else 15, noisy))
+    beside = partial(fairness.beside, plan.servers, 5 if plan.quick else 15)
+    noisy, quiet = in_turns(plan.repeat, partial(beside, noisy=True), partial(beside, noisy=False))
     return [
-        {
-            "noisy customer": "yes" if noisy else "no",
-            **{f"p{share}, ms": median([at(times, share / 100) for times in runs]) for share in (50, 99)},
-        }
-        for noisy, runs in sorted(found.items())
+        {"noisy customer": word}
+        | {f"p{share}, ms": median([at(times, share / 100) for times in runs]) for share in (50, 99)}
+        for word, runs in (("no", quiet), ("yes", noisy))
     ]
