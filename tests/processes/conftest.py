@@ -8,9 +8,9 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from django.db import connection
@@ -19,11 +19,13 @@ from config.database.clock import database_now
 from outbox.bookkeeping.models import Watermark
 from tests.crash.oracle import Produced, Published
 from tests.crash.platform import ROOT, Platform, Worker, free_port
+from tests.crash.run import Outcome
 from tests.crash.traffic import Sample
 from tests.crash.wire import BATCHES, REQUESTS, Output, Wire, wait_for
 from tests.prepared import PythonProcess
 from tests.processes.proxy import Gate
 
+AnyWire = TypeVar("AnyWire", bound=Wire)
 PARTITIONS = 4
 # The demo's timings: short, but far enough apart that no rule can be taken for another.
 TIMINGS = {
@@ -98,15 +100,31 @@ def broker(request: pytest.FixtureRequest, settings: Any) -> Iterator[Broker]:
     yield from make(prefix)
 
 
-def real(prefix: str, servers: str = "", *, lasting: bool = True) -> Iterator[Broker]:
-    """Topics on the real broker, deleted afterwards unless it does not last longer than they do."""
-    servers = servers or os.environ.get("TEST_KAFKA_SERVERS", "")
+def kafka_servers() -> str:
+    servers = os.environ.get("TEST_KAFKA_SERVERS", "")
     if not servers:
         pytest.skip("TEST_KAFKA_SERVERS names no Apache Kafka")
-    wire = Wire(servers, prefix)
+    return servers
+
+
+@contextmanager
+def own_wire(kind: type[AnyWire], settings: Any, *topics: str) -> Iterator[AnyWire]:
+    """The real broker under a prefix of this test's own, which this process has, too."""
+    settings.KAFKA_TOPIC_PREFIX = prefix = f"p{uuid.uuid4().hex[:8]}."
+    wire = kind(kafka_servers(), prefix)
+    try:
+        yield wire
+    finally:
+        wire.close()
+        wire.delete(*(topics or wire.inputs))
+
+
+def real(prefix: str, servers: str = "", *, lasting: bool = True) -> Iterator[Broker]:
+    """Topics on the real broker, deleted afterwards unless it does not last longer than they do."""
+    wire = Wire(servers or kafka_servers(), prefix)
     for topic in (REQUESTS, BATCHES):
         wire.create(topic, PARTITIONS)
-    found = Broker(wire, {"KAFKA_BOOTSTRAP_SERVERS": servers, "KAFKA_TOPIC_PREFIX": prefix})
+    found = Broker(wire, wire.environment)
     yield found
     found.close()
     if lasting:
@@ -183,6 +201,12 @@ def both(workers: Platform) -> Callable[..., tuple[Any, Any]]:
 def pairs() -> range:
     """How many workers of a kind may run side by side on this database."""
     return range(1, 2 if connection.vendor == "sqlite" else 3)
+
+
+def assert_holds(outcome: Outcome) -> None:
+    """Of a small crash run, which prints what the large one does."""
+    print(*outcome.findings, outcome.figures, sep="\n")
+    assert [finding.name for finding in outcome.findings if not finding.ok] == []
 
 
 def assert_verified() -> None:

@@ -22,7 +22,7 @@ from outbox.workers import change_capture
 from tests.crash.platform import Platform, Worker
 from tests.crash.throttler.topics import ThrottlerWire
 from tests.crash.wire import wait_for
-from tests.processes.throttler.throttlers import kafka_servers
+from tests.processes.conftest import kafka_servers
 from tests.processes.web import PLAIN, Site
 from tests.tree import ROOT
 

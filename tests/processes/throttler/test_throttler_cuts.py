@@ -12,9 +12,10 @@ from django.db import connection
 from tests.crash.platform import Worker
 from tests.crash.throttler.throttlers import has_partitions
 from tests.crash.wire import wait_for
+from tests.processes.conftest import kafka_servers
 from tests.processes.proxy import BrokerGate
 from tests.processes.throttler.hasty import LIMIT
-from tests.processes.throttler.throttlers import Throttlers, kafka_servers, throttlers_on
+from tests.processes.throttler.throttlers import Throttlers, throttlers_on
 
 pytestmark = [
     pytest.mark.kafka,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.crash.platform import Platform
 from tests.crash.throttler.throttlers import Throttlers as Throttlers
 from tests.crash.throttler.throttlers import has_partitions as has_partitions
 from tests.crash.throttler.topics import READ_BY_VERIFY, ThrottlerWire
-from tests.processes.conftest import database_url
+from tests.processes.conftest import database_url, kafka_servers
 from tests.processes.proxy import BrokerGate
 
 TIMINGS = {"KAFKA_SESSION_TIMEOUT_MS": "6000", "THROTTLER_DEFAULT_RATE": "5/s"}
@@ -24,9 +21,9 @@ TIMINGS = {"KAFKA_SESSION_TIMEOUT_MS": "6000", "THROTTLER_DEFAULT_RATE": "5/s"}
 def throttlers_on(directory: Path, gate: BrokerGate | None = None, **more: str) -> Iterator[Throttlers]:
     """With a gate the workers, and nobody else, go through it; `more` environment for all of them."""
     wire = ThrottlerWire(kafka_servers(), f"t{uuid.uuid4().hex[:8]}.")
-    servers = gate.address if gate else wire.servers
-    environment = {"KAFKA_BOOTSTRAP_SERVERS": servers, "KAFKA_TOPIC_PREFIX": wire.prefix}
-    with Platform(directory, {**TIMINGS, **environment, "DATABASE_URL": database_url(), **more}) as platform:
+    through = {"KAFKA_BOOTSTRAP_SERVERS": gate.address} if gate else {}
+    environment = {**TIMINGS, **wire.environment, **through, "DATABASE_URL": database_url(), **more}
+    with Platform(directory, environment) as platform:
         platform.manage("create_topics", *READ_BY_VERIFY)
         found = Throttlers(platform, wire)
         try:
@@ -34,10 +31,3 @@ def throttlers_on(directory: Path, gate: BrokerGate | None = None, **more: str) 
         finally:
             found.close()
             wire.delete(*READ_BY_VERIFY)
-
-
-def kafka_servers() -> str:
-    servers = os.environ.get("TEST_KAFKA_SERVERS", "")
-    if not servers:
-        pytest.skip("TEST_KAFKA_SERVERS names no Apache Kafka")
-    return servers
