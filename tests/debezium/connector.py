@@ -49,11 +49,15 @@ class Connector:
         self.wire = Wire(servers, self.prefix)
         self.wire.create(OUTBOX, PARTITIONS)
 
+    @property
+    def publication(self) -> str:
+        return "spillway_outbox"
+
     # -- levers ---------------------------------------------------------------------------------------
     def start(self, **overrides: str) -> None:
         """Register it, or let it go on; returns when it streams."""
         before = self.positions()
-        self.ask("PUT", "/config", {**configuration(self), **overrides})
+        self.ask("PUT", "/config", {**self.configuration(), **overrides})
         self.ask("PUT", "/resume")
         self.wait_until_streaming(before)
 
@@ -76,6 +80,9 @@ class Connector:
             self.ask("DELETE")
         drop_slot(self.name)
         delete_topics(self.servers, lambda topic: self.name in topic)
+
+    def configuration(self) -> dict[str, str]:
+        return filled(for_database(connection.settings_dict["NAME"]), "OUTBOX", self)
 
     # -- questions ------------------------------------------------------------------------------------
     def ask(self, method: str, path: str = "", body: dict[str, Any] | None = None) -> Any:
@@ -141,18 +148,18 @@ def template(kind: str) -> str:
     return (FILES / {"postgres": "postgresql.json"}.get(kind, f"{kind}.json")).read_text()
 
 
-def configuration(connector: Connector) -> dict[str, str]:
-    """The operators' file with the placeholders filled, and names that two tests may not share."""
+def filled(text: str, whose: str, connector: Connector) -> dict[str, str]:
+    """An operators' file with the placeholders filled, and names that two tests may not share."""
     where = connection.settings_dict
     host, port = seen_from_connect(server(), where["HOST"] or "127.0.0.1", where["PORT"])
     broker, broker_port = seen_from_connect("kafka", *connector.servers.split(",")[0].rsplit(":", 1))
     values = {
-        "OUTBOX_DB_HOST": host, "OUTBOX_DB_PORT": str(port), "OUTBOX_DB_NAME": where["NAME"],
-        "OUTBOX_DB_USER": where["USER"], "OUTBOX_DB_PASSWORD": where["PASSWORD"],
-        "OUTBOX_DB_SERVER_ID": str(int(connector.name[-8:], 16) % 2**31 + 1000),
+        f"{whose}_DB_HOST": host, f"{whose}_DB_PORT": str(port), f"{whose}_DB_NAME": where["NAME"],
+        f"{whose}_DB_USER": where["USER"], f"{whose}_DB_PASSWORD": where["PASSWORD"],
+        f"{whose}_DB_SERVER_ID": str(int(connector.name[-8:], 16) % 2**31 + 1000),
         "KAFKA_BOOTSTRAP_SERVERS": f"{broker}:{broker_port}", "KAFKA_TOPIC_PREFIX": connector.prefix,
     }  # fmt: skip
-    found = json.loads(re.sub(r"\$\{env:(\w+)\}", lambda match: values[match[1]], for_database(where["NAME"])))
+    found = json.loads(re.sub(r"\$\{env:(\w+)\}", lambda match: values[match[1]], text))
     return {**found, **own_names(found, connector)}
 
 
@@ -168,6 +175,7 @@ def for_database(name: str) -> str:
 def own_names(found: dict[str, str], connector: Connector) -> dict[str, str]:
     names = {
         "topic.prefix": connector.name,
+        "publication.name": connector.publication,
         "slot.name": connector.name,
         "schema.history.internal.kafka.topic": f"{connector.prefix}schema",
     }

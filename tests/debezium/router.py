@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from tests.debezium.connector import FILES, Connector, own_names, seen_from_connect, server
+from tests.debezium.connector import FILES, Connector, filled, server
 
 TABLE = "outbox"
 TOPIC, PARTITIONS = "messages-in", 3
@@ -24,11 +24,12 @@ class Router(Connector):
         self.wire.create(TOPIC, PARTITIONS, **{"message.timestamp.type": "LogAppendTime"})
         make_table(self.name)
 
-    def start(self, **overrides: str) -> None:
-        before = self.positions()
-        self.ask("PUT", "/config", {**service_configuration(self), **overrides})
-        self.ask("PUT", "/resume")
-        self.wait_until_streaming(before)
+    @property
+    def publication(self) -> str:
+        return self.name
+
+    def configuration(self) -> dict[str, str]:
+        return filled(service_file(connection.settings_dict["NAME"]), "SERVICE", self)
 
     def delete(self) -> None:
         super().delete()
@@ -52,28 +53,15 @@ def make_table(publication: str) -> None:
             cursor.execute(statement.replace("billing_outbox", publication))
 
 
-def service_configuration(router: Router) -> dict[str, str]:
-    """The operators' file with the placeholders filled, and names that two tests may not share."""
-    where = connection.settings_dict
-    host, port = seen_from_connect(server(), where["HOST"] or "127.0.0.1", where["PORT"])
-    broker, broker_port = seen_from_connect("kafka", *router.servers.split(",")[0].rsplit(":", 1))
-    values = {
-        "SERVICE_DB_HOST": host, "SERVICE_DB_PORT": str(port), "SERVICE_DB_NAME": where["NAME"],
-        "SERVICE_DB_USER": where["USER"], "SERVICE_DB_PASSWORD": where["PASSWORD"],
-        "SERVICE_DB_SERVER_ID": str(int(router.name[-8:], 16) % 2**31 + 1000),
-        "KAFKA_BOOTSTRAP_SERVERS": f"{broker}:{broker_port}", "KAFKA_TOPIC_PREFIX": router.prefix,
-    }  # fmt: skip
+def service_file(name: str) -> str:
+    """What the operators of a service have, whose database is called so."""
     text = (FILES / "service" / f"{'postgresql' if server() == 'postgres' else 'mysql'}.json").read_text()
     if server() != "postgres":
-        text = text.replace('"billing.outbox"', f'"{where["NAME"]}.outbox"')
-        text = text.replace('"database.include.list": "billing"', f'"database.include.list": "{where["NAME"]}"')
+        text = text.replace('"billing.outbox"', f'"{name}.outbox"')
+        text = text.replace('"database.include.list": "billing"', f'"database.include.list": "{name}"')
     if server() == "mariadb":
         text = text.replace("connector.mysql.MySqlConnector", "connector.mariadb.MariaDbConnector")
-    found = json.loads(re.sub(r"\$\{env:(\w+)\}", lambda match: values[match[1]], text))
-    names = own_names(found, router)
-    if "publication.name" in found:
-        names["publication.name"] = router.name
-    return {**found, **names}
+    return text
 
 
 def promise(number: int, to: str = "", **more: Any) -> dict[str, Any]:

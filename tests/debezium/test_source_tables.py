@@ -13,7 +13,7 @@ from django.db import connection
 from buffer.models import InventoryItem, InventoryLocation
 from tests.buffer.ledger.conftest import MERCHANTS, VARIANTS, outcomes, record, write
 from tests.crash.wire import wait_for
-from tests.debezium.connector import PATIENCE, Connector, configuration, server
+from tests.debezium.connector import PATIENCE, Connector, server
 
 VARIANT = "source_variant"
 BIG = 12345678901234567890
@@ -64,7 +64,7 @@ def source(new_connector: Callable[[], Connector], transactional_db: None) -> It
 
 
 def start(connector: Connector, settings: dict[str, str]) -> None:
-    plain = {name: value for name, value in configuration(connector).items() if not name.startswith(OURS)}
+    plain = {name: value for name, value in connector.configuration().items() if not name.startswith(OURS)}
     schema = "public" if server() == "postgres" else connection.settings_dict["NAME"]
     own = {"table.include.list": f"{schema}.{VARIANT}"}
     if server() == "postgres":

@@ -9,9 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.crash import databases
 from tests.crash.platform import Platform, Worker, free_port
-from tests.crash.run import directory
+from tests.crash.run import directory, staged
 from tests.crash.wire import wait_for
 from tests.drills.prometheus import RULES, SECONDS, Prometheus, hurried, installed
 from tests.notifications.smtp_sink import Sink
@@ -153,21 +152,17 @@ def run(drill: Drill, plan: Plan, say: Callable[[str], None]) -> bool:
     """Everything from an empty database to the verdict; nothing is left behind."""
     prefix = f"drill_{os.getpid()}."
     with ExitStack() as ends:
-        database = ends.enter_context(databases.fresh(plan.url))
-        logs = ends.enter_context(directory(plan.logs))
         place = ends.enter_context(directory(None))
         environment = {
-            **SETTINGS, **drill.settings, "DATABASE_URL": database, "KAFKA_BOOTSTRAP_SERVERS": plan.servers,
-            "KAFKA_TOPIC_PREFIX": prefix,
+            **SETTINGS, **drill.settings, "KAFKA_BOOTSTRAP_SERVERS": plan.servers, "KAFKA_TOPIC_PREFIX": prefix,
         }  # fmt: skip
         sink = Sink().__enter__()
         ends.callback(lambda: delete_topics(plan.servers, prefix))
-        platform = ends.enter_context(Platform(logs, environment))
+        say("a database and topics of its own")
+        platform = ends.enter_context(staged(plan.url, plan.logs, environment))
         stage = Stage(plan, platform, sink, say, alone={name: dict(more) for name, more in drill.alone.items()})
         ends.callback(stage.close_mail_server)
         platform.environment |= {"EMAIL_CHANNEL": "smtp", "EMAIL_URL": f"smtp://127.0.0.1:{sink.port}"}
-        say("a database and topics of its own")
-        platform.manage("migrate", "--verbosity", "0")
         ends.enter_context(drill.around(stage))
         platform.manage("create_topics")
         prometheus = begin(drill, stage, place)
