@@ -100,20 +100,3 @@ def test_one_that_is_killed_between_sending_and_settling_tells_nothing_twice_in_
     assert "repeat" not in first["message"]
     assert "This may be a repeat" in second["message"]
     assert len(receiver.bodies) == 2
-
-
-def test_two_notifiers_under_kills_tell_each_thing_once(platform, receiver, monkeypatch):
-    subscribed(receiver.plain, "one")
-    subscribed(receiver.slack_shaped, "two")
-    workers = [platform.start("notify_people") for _ in range(2)]
-    for number in range(6):
-        plan_one(monkeypatch, str(number))
-        victim = workers[number % 2]
-        victim.kill()
-        workers[number % 2] = platform.start("notify_people")
-    wait_for(lambda: not Notice.objects.unfinished().exists(), 4 * SOON, "everything to be told")
-    heard = [f"{body.get('title', '')} {body.get('message', body.get('text', ''))}" for body in receiver.bodies]
-    for number in range(6):
-        naming = [text for text in heard if f"Bad {number}" in text and "Over:" not in text and "repeat" not in text]
-        assert len(naming) == 2, f"Bad {number}: once for each subscription"
-    assert set(Notice.objects.values_list("state", flat=True)) == {"sent"}

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from buffer.events.models import Batch, BufferedEvent
-from outbox.audit_log.models import OperatorAction
-from outbox.letters.models import DeadLetter
 from tests.conftest import order
 from tests.crash.platform import Platform
 from tests.crash.wire import BATCHES, wait_for
@@ -24,29 +22,6 @@ def letters(workers: Platform) -> list[dict[str, Any]]:
 
 def pull(workers: Platform, verb: str, *ids: str) -> str:
     return workers.manage("dead_letters", verb, *ids, "--reason", "the test says so").stdout
-
-
-def test_a_late_change_that_is_requeued_goes_out_as_a_supplement(broker: Broker, both: Any, workers: Platform) -> None:
-    both()
-    broker.send(order("A1", items={"S1": 3, "S2": 1}))
-    broker.wait_for_orders("A1")
-    broker.send(order("A1", items={"S1": 5, "S3": 2}), b"{poison")
-    wait_for(lambda: DeadLetter.objects.count() == 2, 30, "two letters")
-    late, poison = sorted(letters(workers), key=lambda letter: letter["reason"] != "late_event")
-    assert "1 letters requeued" in pull(workers, "requeue", late["id"])
-    broker.wait_for_orders("A1", "A1")
-    supplement = next(body for body in broker.batches() if "supplement_of" in body)
-    assert supplement["items"] == [
-        {"sku": "S1", "quantity": 2}, {"sku": "S2", "quantity": -1}, {"sku": "S3", "quantity": 2},
-    ]  # fmt: skip
-    pull(workers, "requeue", poison["id"])
-    again = [letter for letter in letters(workers) if letter["reason"] == "invalid_json"]
-    # What is known to fail again is not taken back: it stays open, and there is no second letter.
-    assert [(letter["status"], letter["revision"]) for letter in again] == [("open", 0)]
-    pull(workers, "discard", again[0]["id"])
-    assert DeadLetter.objects.filter(status="open").count() == 0
-    assert [OperatorAction.objects.filter(verb=verb).count() for verb in ("requeue", "discard", "export")] == [2, 1, 2]
-    assert_verified()
 
 
 def test_a_batch_the_broker_refuses_is_a_letter_and_goes_out_or_is_closed(
