@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # until all tests are read: a third of that time went into looking for garbage among them
     patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("suite", patient)
-    settings.register_profile("quick", patient, max_examples=25)
+    settings.register_profile("quick", patient, max_examples=15)
     settings.load_profile("quick" if config.getoption("quick") else "suite")
 
 
