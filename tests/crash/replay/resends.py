@@ -46,7 +46,7 @@ class Resends(BatchRun):
     """`plan.orders` mails are sent; then asked for again in several ways, `workers` of each kind at a time."""
 
     def __init__(self, platform: Platform, sink: Sink, plan: Plan, say: Callable[[str], None], workers: int) -> None:
-        super().__init__(platform, sink, plan, say, workers)
+        super().__init__(platform, sink, plan, say)
         self.names = [f"relay-{number}" for number in range(1, workers + 1)]
         self.relays: dict[str, Worker] = {}
         self.kills: list[Kill] = []

@@ -61,12 +61,12 @@ def chunk_of(plan: Plan) -> int:
 
 
 class BatchRun:
-    """Batches over what has failed or was sent, by `workers` at a time, which die where `deaths` says."""
+    """Batches over what has failed or was sent, by workers that die where `deaths` says."""
 
     deaths: Deaths
 
-    def __init__(self, platform: Platform, sink: Sink, plan: Plan, say: Callable[[str], None], workers: int) -> None:
-        self.platform, self.sink, self.plan, self.say, self.workers = platform, sink, plan, say, workers
+    def __init__(self, platform: Platform, sink: Sink, plan: Plan, say: Callable[[str], None]) -> None:
+        self.platform, self.sink, self.plan, self.say = platform, sink, plan, say
         self.random = random.Random(plan.seed)
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
@@ -84,12 +84,17 @@ class BatchRun:
         return {state: int(number) for state, number in found}
 
     def all_done(self) -> bool:
-        return not self.rows("SELECT id FROM outbox_replaybatch WHERE state <> 'done'")
+        return not self.left()
+
+    def left(self) -> dict[str, int]:
+        """Batches that are not done, and how far all of them are."""
+        unfinished = len(self.rows("SELECT id FROM outbox_replaybatch WHERE state <> 'done'"))
+        return {"batches": unfinished, **self.progress()} if unfinished else {}
 
     def drain(self, meanwhile: Callable[[], None] = lambda: None) -> str:
         """By workers that nobody kills, until every batch is done."""
         workers = self.deaths.survivors()
-        stuck = until_nothing_is_left(lambda: {} if self.all_done() else self.progress(), STUCK, meanwhile)
+        stuck = until_nothing_is_left(self.left, STUCK, meanwhile)
         self.survived = {worker.name: worker.stop(60) for worker in workers}
         return stuck and f"{stuck}, {[(batch['state'], batch['note']) for batch in self.batches()]}"
 
@@ -101,7 +106,7 @@ class Run(BatchRun):
         self, platform: Platform, sink: Sink, plan: Plan, say: Callable[[str], None], workers: int, wire: Wire,
         cases: Cases,
     ) -> None:  # fmt: skip
-        super().__init__(platform, sink, plan, say, workers)
+        super().__init__(platform, sink, plan, say)
         self.wire, self.cases = wire, cases
         self.deaths = Deaths(platform, plan, workers, self.all_done)
 
