@@ -7,10 +7,8 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from django.db.models import F
@@ -19,7 +17,7 @@ from config.admin.levers import Operator
 from notifications.api.tokens import issue
 from outbox.models import IdempotencyKey
 from tests.crash.wire import wait_for
-from tests.processes.throttler.throttlers import Throttlers, throttlers_on
+from tests.processes.throttler.throttlers import Throttlers
 from tests.processes.web import FROZEN, HALF, PLAIN, Site
 from throttler.api import ids_of
 
@@ -27,12 +25,6 @@ PATH = "/v1/transactional"
 COUNT = 100
 BODY = {"recipients": [f"user{number}@example.com" for number in range(COUNT)], "message": {"text": "hello"}}
 KEY = "bunch-1"
-
-
-@pytest.fixture
-def throttlers(transactional_db: None, tmp_path: Path) -> Iterator[Throttlers]:
-    with throttlers_on(tmp_path) as found:
-        yield found
 
 
 def started(throttlers: Throttlers, point: str = "") -> Site:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.crash.throttler.notices import Customer
 from tests.crash.throttler.oracle import excess
 from tests.crash.wire import wait_for
-from tests.processes.throttler.throttlers import Throttlers, has_partitions, throttlers_on
+from tests.processes.throttler.throttlers import Throttlers, has_partitions
 
 pytestmark = pytest.mark.kafka
 POINTS = [
@@ -18,12 +15,6 @@ POINTS = [
     "partition restored",
 ]  # fmt: skip
 EACH = 8  # messages of each customer and life: some are above the rate
-
-
-@pytest.fixture
-def throttlers(transactional_db: None, tmp_path: Path) -> Iterator[Throttlers]:
-    with throttlers_on(tmp_path) as found:
-        yield found
 
 
 def test_a_named_throttler_that_dies_anywhere_sends_every_message_once(throttlers: Throttlers) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from django.db import connection
 
 from tests.crash.platform import Worker
 from tests.crash.wire import wait_for
-from tests.processes.throttler.throttlers import Throttlers, throttlers_on
+from tests.processes.throttler.throttlers import Throttlers
 from tests.processes.throttler.witness import Witness, assert_changelog_moves_forward
 from throttler.lanes.models import LaneOwner
 
@@ -25,12 +23,6 @@ POINTS = [
 ]  # fmt: skip
 FIRST, EACH = 8, 3  # messages of each customer: at first, and with each zombie; some are above the rate
 SLEEP = 12  # seconds: longer than a session (6) and than a transaction (10)
-
-
-@pytest.fixture
-def throttlers(transactional_db: None, tmp_path: Path) -> Iterator[Throttlers]:
-    with throttlers_on(tmp_path) as found:
-        yield found
 
 
 def frozen_at_each_point(throttlers: Throttlers, name: str = "") -> list[Worker]:
