@@ -69,6 +69,8 @@ def test_copies_that_are_missing_unsent_or_too_many_are_found(wrong):
 
 def test_items_and_actions_that_do_not_add_up_are_found():
     assert faults(replace(well(), items=well().items[1:])) == {ADD_UP}
+    more = {"batches": [{**well().batches[0], "requeued": 1}, well().batches[1]]}
+    assert faults(replace(well(), items=[*well().items, (0, "requeued", 1)], **more)) == {ADD_UP}
     unfinished = [{**well().batches[0], "state": "running"}, well().batches[1]]
     assert faults(replace(well(), batches=unfinished)) == {ADD_UP}
     assert faults(replace(well(), actions={"resend": 2})) == {"one operator action a batch"}
