@@ -19,7 +19,15 @@ from config.admin.filters import Segments
 from config.admin.html import chip
 from config.admin.levers import Lever, operator_of
 from config.admin.pages import ReadOnlyAdmin, age_column
-from notifications.api.tokens import ApiToken, ApiTokenQuerySet, fault_of_customer, fault_of_name, issue, revoke
+from notifications.api.tokens import (
+    ApiToken,
+    ApiTokenQuerySet,
+    fault_of_channels,
+    fault_of_customer,
+    fault_of_name,
+    issue,
+    revoke,
+)
 
 
 def _why_not(token: ApiToken) -> str:
@@ -39,13 +47,16 @@ REVOKE = Lever(
 class NewToken(forms.ModelForm):
     class Meta:
         model = ApiToken
-        fields = ["name", "customer_id", "rate", "expires_at"]
+        fields = ["name", "customer_id", "channels", "rate", "expires_at"]
 
     def clean_name(self) -> str:
         return self._taken("name", fault_of_name)
 
     def clean_customer_id(self) -> str:
         return self._taken("customer_id", fault_of_customer)
+
+    def clean_channels(self) -> str:
+        return self._taken("channels", fault_of_channels)
 
     def _taken(self, field: str, fault_of: Callable[[str], str]) -> str:
         text: str = self.cleaned_data[field]
@@ -99,7 +110,9 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 
     @admin.display(description="For")
     def belongs(self, row: ApiToken) -> str:
-        return f"customer {row.customer_id}" if row.customer_id else "orders"
+        customer = [f"customer {row.customer_id}"] if row.customer_id else []
+        messages = [f"messages of {', '.join(row.allowed_channels)}"] if row.channels else []
+        return ", ".join([*customer, *messages]) or "orders"
 
     @admin.display(description="Requests a second")
     def speed(self, row: ApiToken) -> str:
@@ -119,8 +132,8 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         return {"title": row.name, "facts": facts, "state": row.state(timezone.now())}
 
     def save_model(self, request: HttpRequest, obj: ApiToken, form: object, change: bool) -> None:
-        operator, customer = operator_of(request.user), obj.customer_id
-        token, text = issue(obj.name, operator, customer_id=customer, rate=obj.rate, expires_at=obj.expires_at)
+        limits = {"customer_id": obj.customer_id, "channels": obj.channels, "rate": obj.rate}
+        token, text = issue(obj.name, operator_of(request.user), expires_at=obj.expires_at, **limits)
         obj.__dict__.update(token.__dict__, text=text)
 
     def response_add(self, request: HttpRequest, obj: ApiToken, post_url_continue: str | None = None) -> HttpResponse:

@@ -48,11 +48,21 @@ class BearerToken(HttpBearer):
 
 
 class ServiceToken(BearerToken):
-    """Accepts tokens without a customer only: a throttler customer must not see what is everybody's."""
+    """Accepts tokens for orders only: who sends for a customer, or promises messages, must not see what is everybody's."""
 
     def admit(self, caller: ApiToken) -> None:
         if caller.customer_id:
             raise Problem("forbidden", "This token sends for a customer; this route needs one without.")
+        if caller.channels:
+            raise Problem("forbidden", "This token promises messages; this route needs one for orders.")
+
+
+class ChannelToken(BearerToken):
+    """Accepts tokens that may promise messages; for which channels, the route asks."""
+
+    def admit(self, caller: ApiToken) -> None:
+        if not caller.channels:
+            raise Problem("forbidden", "This token promises no messages: it was made without channels.")
 
 
 # -- The rate of a token -----------------------------------------------------------------------------------

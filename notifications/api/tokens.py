@@ -58,6 +58,13 @@ class ApiToken(models.Model):
         default="",
         help_text="It then sends for this throttler customer and sees no orders. Empty: it is for orders.",
     )
+    channels = models.CharField(
+        max_length=500,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Names of HANDLERS with commas. It then promises messages for these channels and sees no orders.",
+    )
     rate = models.FloatField(
         null=True,
         blank=True,
@@ -95,6 +102,11 @@ class ApiToken(models.Model):
         return "revoked" if self.revoked_at else "expired" if self.is_expired(now) else "valid"
 
     @property
+    def allowed_channels(self) -> Sequence[str]:
+        """Those for which it promises messages, and whose messages it sees."""
+        return channels_in(self.channels)
+
+    @property
     def allowed_rate(self) -> float:
         """Requests a second; 0 is unlimited."""
         return settings.API_RATE_PER_SECOND if self.rate is None else self.rate
@@ -105,6 +117,7 @@ def issue(
     operator: Operator,
     *,
     customer_id: str = "",
+    channels: str = "",
     rate: float | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ApiToken, str]:
@@ -114,6 +127,9 @@ def issue(
         raise ValueError(f"NAME: {fault}")
     if fault := fault_of_customer(customer_id):
         raise ValueError(f"--customer: {fault}")
+    if fault := fault_of_channels(channels):
+        raise ValueError(f"--channels: {fault}")
+    channels = ",".join(channels_in(channels))
     if rate is not None and not 0 <= rate <= MOST_RATE:
         raise ValueError(f"--rate: between 0 (unlimited) and {MOST_RATE:,.0f} requests a second")
     now = database_now()
@@ -123,15 +139,15 @@ def issue(
     text = f"{MARK}_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
     with transaction.atomic():
         token = ApiToken.objects.create(
-            name=name, prefix=prefix, digest=digest_of(text), customer_id=customer_id, rate=rate,
-            expires_at=expires_at, created_by=operator.name[:150], created_at=now,
+            name=name, prefix=prefix, digest=digest_of(text), customer_id=customer_id, channels=channels,
+            rate=rate, expires_at=expires_at, created_by=operator.name[:150], created_at=now,
         )  # fmt: skip
         actions.record(
             operator,
             "create token",
             f"API token {name}",
             reason="",
-            detail={"prefix": prefix, "expires": str(expires_at or "never")},
+            detail={"prefix": prefix, "expires": str(expires_at or "never"), "channels": channels},
             subject_type=SUBJECT,
             subject_id=token.pk,
         )
@@ -150,6 +166,19 @@ def fault_of_customer(customer_id: str) -> str:
     if blank or len(customer_id) > IDENTIFIER_LENGTH or CONTROL.search(customer_id):
         return f"at most {IDENTIFIER_LENGTH} characters, none of them a control character, and not only spaces"
     return ""
+
+
+def channels_in(text: str) -> list[str]:
+    """The names in `email, texts`, each once."""
+    return list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+
+
+def fault_of_channels(channels: str) -> str:
+    """Why no token can have these channels, or an empty text; none at all is a token that promises nothing."""
+    names = channels_in(channels)
+    if unknown := [name for name in names if name not in settings.HANDLERS]:
+        return f"there is no channel {unknown[0]!r}, only {', '.join(settings.HANDLERS)}"
+    return "" if len(",".join(names)) <= 500 else "at most 500 characters"
 
 
 def end_of(text: str) -> datetime:

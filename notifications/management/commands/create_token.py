@@ -17,6 +17,7 @@ class Command(VisibleCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", help="the program or team that uses it")
         parser.add_argument("--customer", default="", help="the throttler customer it sends for; it sees no orders")
+        parser.add_argument("--channels", default="", help="it promises messages for these, email,kafka; it sees no orders")
         parser.add_argument("--rate", type=float, help="requests a second; 0 is unlimited (API_RATE_PER_SECOND)")
         words = "the last day or moment on which it is valid, UTC: 2027-01-31 or 2027-01-31T12:00"
         parser.add_argument("--expires", metavar="WHEN", help=words)
@@ -25,8 +26,8 @@ class Command(VisibleCommand):
         operator = operator_of_terminal()
         try:
             until = end_of(options["expires"]) if options["expires"] else None
-            more = {"customer_id": options["customer"], "rate": options["rate"], "expires_at": until}
-            _token, text = issue(options["name"], operator, **more)
+            more = {"customer_id": options["customer"], "channels": options["channels"], "rate": options["rate"]}
+            _token, text = issue(options["name"], operator, expires_at=until, **more)
         except ValueError as why:
             raise CommandError(str(why)) from None
         self.stdout.write(text)

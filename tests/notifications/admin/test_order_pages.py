@@ -126,6 +126,18 @@ def test_a_new_token_is_shown_once(boss):
     assert OperatorAction.objects.get().verb == "create token"
 
 
+def test_a_token_is_made_with_channels_and_shows_them(boss):
+    boss.post(f"{list_of(ApiToken)}add/", {"name": "billing", "channels": "kafka, email,kafka"})
+    token = ApiToken.objects.get()
+    assert token.allowed_channels == ["kafka", "email"]
+    assert "messages of kafka, email" in boss.get(list_of(ApiToken)).content.decode()
+    assert "messages of kafka, email" in boss.get(page_of(token)).content.decode()
+    assert OperatorAction.objects.get().detail["channels"] == "kafka,email"
+    html = boss.post(f"{list_of(ApiToken)}add/", {"name": "fax", "channels": "fax"}).content.decode()
+    assert "there is no channel &#x27;fax&#x27;" in html
+    assert ApiToken.objects.count() == 1
+
+
 def test_a_wrong_value_makes_no_token(boss):
     answer = boss.post(f"{list_of(ApiToken)}add/", {"name": "", "customer_id": "", "rate": "-1"})
     assert answer.status_code == 200

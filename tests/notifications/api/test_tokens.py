@@ -148,6 +148,21 @@ def test_the_command_prints_the_token_once(db):
     assert identify(out.getvalue().strip()).customer_id == "C-7"
 
 
+def test_the_command_makes_a_token_that_promises_messages(db):
+    out = StringIO()
+    call_command("create_token", "billing", "--channels", "email, kafka", stdout=out)
+    token = identify(out.getvalue().strip())
+    assert (token.channels, token.allowed_channels) == ("email,kafka", ["email", "kafka"])
+    with pytest.raises(CommandError, match="--channels: there is no channel 'fax', only kafka, email"):
+        call_command("create_token", "billing", "--channels", "email,fax")
+    assert ApiToken.objects.count() == 1
+
+
+def test_the_command_refuses_in_one_line(db):
+    with pytest.raises(CommandError, match="NAME"):
+        call_command("create_token", " ")
+
+
 # -- Rates -------------------------------------------------------------------------------------------
 @pytest.fixture
 def token(db) -> ApiToken:
