@@ -129,6 +129,13 @@ KAFKA_TOPICS[OUTBOX_CDC_TOPIC] = {"partitions": 3}
 # Where other services promise messages: topic → producer → channels.
 MESSAGES_IN = grants_from_text(env.text("MESSAGES_IN", "messages-in=email"))
 KAFKA_TOPICS |= {topic: {"partitions": 12, "config": NOT_COMPACTED | LOG_APPEND_TIME} for topic in MESSAGES_IN}
+# Where producers are told which of these records became letters.
+MESSAGES_REFUSED_TOPIC = "messages-refused"
+MESSAGES_REFUSED = env.flag("MESSAGES_REFUSED", True) and bool(MESSAGES_IN)
+if MESSAGES_REFUSED_TOPIC in MESSAGES_IN:
+    raise BadSetting(f"MESSAGES_IN: {MESSAGES_REFUSED_TOPIC} tells what was refused; what it says cannot be promised")
+if MESSAGES_REFUSED:
+    KAFKA_TOPICS[MESSAGES_REFUSED_TOPIC] = {"partitions": 12, "config": NOT_COMPACTED}
 ATTEMPT_RETENTION_DAYS = env.integer("ATTEMPT_RETENTION_DAYS", 30, least=1)
 WEBHOOK_RETENTION_DAYS = env.integer("WEBHOOK_RETENTION_DAYS", 30, least=1)
 

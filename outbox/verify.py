@@ -38,7 +38,7 @@ from outbox.letters.verify import (
     what_failed_again_is_linked,
 )
 from outbox.messages.models import FLOW, NOT_SENT, RESENT, DeliveryAttempt, IdempotencyKey, OutboxMessage, Resend
-from outbox.messages.publish import SCOPE, content_hash
+from outbox.messages.publish import KEYLESS, SCOPE, content_hash
 from outbox.messages.retention import KEYS_SWEPT, RESENDS_SWEPT, attempts_kept_since, kept_since
 from outbox.partitioned import MESSAGES
 from outbox.replay_batches.models import OF_MESSAGES, OUTCOMES, ReplayBatch, ReplayItem
@@ -173,8 +173,9 @@ def kafka_checks() -> Iterator[Check]:
 
 
 def _published_is_somewhere(states: dict[str, int]) -> Check:
-    """Every message was written with its idempotency key: two tables that must agree."""
-    keys = IdempotencyKey.objects.filter(scope=SCOPE).count() + counters.totals(FLOW).get(KEYS_SWEPT, 0)
+    """Every message was written with its idempotency key, or counted: tables that must agree."""
+    totals = counters.totals(FLOW)
+    keys = IdempotencyKey.objects.filter(scope=SCOPE).count() + totals.get(KEYS_SWEPT, 0) + totals.get(KEYLESS, 0)
     names = " + ".join(state.value for state in State)
     return Check(
         f"outbox: published = {names} + dropped by retention", keys, sum(states.values()) + dropped_rows(FLOW, MESSAGES)

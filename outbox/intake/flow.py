@@ -17,7 +17,7 @@ from config.kafka import Record, topic_name
 from config.letters import Letters
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.progress import reader_stage, topic_stage
-from outbox.intake import reached
+from outbox.intake import reached, refusals
 from outbox.intake.envelope import envelope_of
 from outbox.intake.handler import GROUP, LONGEST_NAME, NAME, Intake
 from outbox.intake.promise_letters import PromiseLetters
@@ -91,6 +91,9 @@ def granted_channels_exist(app_configs: object, **_: object) -> list[CheckMessag
     """A channel of MESSAGES_IN that nobody handles would make every promise for it a letter."""
     granted = {name for grants in settings.MESSAGES_IN.values() for channels in grants.values() for name in channels}
     known = ", ".join(settings.HANDLERS)
+    if settings.MESSAGES_REFUSED and refusals.CHANNEL not in settings.HANDLERS:
+        text = f"MESSAGES_REFUSED: needs the channel {refusals.CHANNEL!r}; HANDLERS has {known}."
+        return [Error(text, id="spillway.E024")]
     return [
         Error(f"MESSAGES_IN: HANDLERS has no channel {name!r}; it has {known}.", id="spillway.E024")
         for name in sorted(granted - settings.HANDLERS.keys())

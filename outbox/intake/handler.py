@@ -24,9 +24,9 @@ from config.telemetry.logs import log_committed
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.channels.handlers import ids_of
-from outbox.intake import reached
+from outbox.intake import reached, refusals
 from outbox.intake.envelope import Prepared, Promise, StoredMessage, Taken, difference, header_of, read, stated
-from outbox.letters.burial import LetterHandler, Place, bury
+from outbox.letters.burial import Letter, LetterHandler, Place, bury
 from outbox.messages import notify
 from outbox.messages.models import IdempotencyKey, OutboxMessage
 from outbox.messages.publish import SCOPE, expiry_of
@@ -98,20 +98,25 @@ class Intake(LetterHandler, Replayable):
 
         1. The keys, in sorted order; what is inserted is new, and becomes a message.
         2. What was known is compared: a repeat, or a letter.
-        3. Letters and counters, whose rows workers share.
+        3. Letters, what producers are told of them, and counters, whose rows workers share.
         """
         prepared: Prepared = batch.prepared
         taken = Taken(letters=list(prepared.letters))
-        promises = self._unread(batch, taken)
+        self.store(batch, self._unread(batch, taken), taken, now)
+        for letter in taken.letters:
+            taken.settle(letter.record, "parked")
+        new = bury(taken.letters, topic_name(self.group), now)
+        taken.settle_letters(new)
+        self.buried(new, now)
+        self._count(batch, prepared.read, taken.outcomes, now)
+        return taken
+
+    def store(self, batch: RecordBatch, promises: Sequence[Promise], taken: Taken, now: datetime) -> None:
+        """Steps 1 and 2: what each promise became is in `taken`, a letter not buried yet."""
         firsts = {promise.key: promise for promise in reversed(promises)}
         ids = {promise.key: uuid7() for promise in promises if firsts[promise.key] is promise}
         inserted = self._insert(firsts, ids, batch, now)
         self._compare(batch, promises, firsts, {key: ids[key] for key in inserted}, taken)
-        for letter in taken.letters:
-            taken.settle(letter.record, "parked")
-        taken.settle_letters(bury(taken.letters, topic_name(self.group), now))
-        self._count(batch, prepared.read, taken.outcomes, now)
-        return taken
 
     def _unread(self, batch: RecordBatch, taken: Taken) -> Sequence[Promise]:
         """The promises at positions that were not read before: their keys may be gone, the watermark is not."""
@@ -220,6 +225,9 @@ class Intake(LetterHandler, Replayable):
             counts[NAME, scope_of(place), came] += number
         counters.add(counts, now)
         transaction.on_commit(partial(_measure, outcomes))
+
+    def buried(self, letters: Sequence[Letter], now: datetime) -> None:
+        refusals.tell(letters, now)
 
     def count_parked(self, batch: RecordBatch, record: Record, now: datetime, *, new: bool) -> None:
         place = record.topic, record.partition

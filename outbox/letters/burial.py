@@ -305,9 +305,13 @@ class LetterHandler(Handler):
         """Bury the one record that the database refused although the gate let it through."""
         details = {"error_class": type(error).__name__, "traceback": trace}
         letter = self.letter(batch, record, "store", "database_refused", error_text(error), **details)
-        new = len(bury([letter], topic_name(self.group), now))
-        batch.tally = Tally(parked=new)
+        new = bury([letter], topic_name(self.group), now)
+        batch.tally = Tally(parked=len(new))
+        self.buried(new, now)
         self.count_parked(batch, record, now, new=bool(new))
+
+    def buried(self, letters: Sequence[Letter], now: datetime) -> None:
+        """Write what else a flow says of new letters, in their transaction."""
 
     def count_parked(self, batch: RecordBatch, record: Record, now: datetime, *, new: bool) -> None:
         """Count a record that `park` has buried, where the flow accounts for each record.

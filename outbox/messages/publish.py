@@ -32,6 +32,7 @@ from outbox.messages.models import FLOW, DeliveryAttempt, IdempotencyKey, Outbox
 # -- Inserting a message -------------------------------------------------------------------------------------
 # Its key, the message and the row that names it, in as few statements as the database needs.
 SCOPE = "publish"
+KEYLESS = "keyless"  # counts messages that are promised without a key
 ROW = "row_"  # before the names of the columns of the row that names the message
 
 

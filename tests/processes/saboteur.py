@@ -31,6 +31,7 @@ POINTS = {
     # The intake's transaction, statement by statement; nothing of it is committed.
     "promised": "outbox.intake.handler.Intake._insert",
     "refused": "outbox.intake.handler.bury",
+    "told": "outbox.intake.refusals.tell",
     # The throttler's transaction with Kafka, call by call.
     "decided": "throttler.worker.round.OwnerRound.decide",
     "rows written": "throttler.engine.row_writer.RowHandler.write",  # in the transaction, not committed

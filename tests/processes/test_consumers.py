@@ -59,10 +59,13 @@ def promise_wave(number: int) -> list[Message]:
 
 
 def assert_promises(waves: int) -> None:
-    messages = list(OutboxMessage.objects.values_list("aggregate", "payload"))
-    keys = IdempotencyKey.objects.count()
-    assert len({aggregate for aggregate, _ in messages}) == len(messages) == keys == 30 * waves
-    assert not [payload for _, payload in messages if "eve" in payload]
+    """Every promise once, and of each letter its producer is told."""
+    messages = list(OutboxMessage.objects.values_list("channel", "aggregate", "payload"))
+    mails = [aggregate for channel, aggregate, _ in messages if channel == "email"]
+    assert len(set(mails)) == len(mails) == IdempotencyKey.objects.count() == 30 * waves
+    assert not [payload for *_, payload in messages if "eve@" in payload]
+    answers = [aggregate for channel, aggregate, _ in messages if channel == "kafka"]
+    assert sorted(answers) == sorted(f"letter:{letter}" for letter in DeadLetter.objects.values_list("pk", flat=True))
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ FLOWS = [
         stock_wave, assert_movements, [InventoryTracking, InventoryStock],
     ),
     Flow(
-        "messages-in", "ingest_messages", PromiseWire, ["promised", "refused", "counted", "written", "stored"],
+        "messages-in", "ingest_messages", PromiseWire,
+        ["promised", "refused", "told", "counted", "written", "stored"],
         promise_wave, assert_promises, [IdempotencyKey, OutboxMessage], 3, {"message.timestamp.type": "LogAppendTime"},
     ),
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 import msgspec
+import pytest
 from django.db import transaction
 
 from config.database.clock import database_now
@@ -83,3 +84,9 @@ def reasons() -> list[str]:
 
 def counted() -> dict[str, int]:
     return counters.totals(NAME)
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_told(settings: Any) -> None:
+    """Refused records make letters alone; tests/outbox/intake/test_refusals.py is about what is told of them."""
+    settings.MESSAGES_REFUSED = False
