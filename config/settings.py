@@ -212,7 +212,7 @@ FLOWS = [
     "outbox.audit_log.flow.Audit",
 ]
 # What /v1 of the HTTP API is made of: a django-ninja router each.
-API_ROUTERS = ["notifications.api.orders.router", "throttler.api.router"]
+API_ROUTERS = ["notifications.api.orders.router", "notifications.api.messages.router", "throttler.api.router"]
 # What delivers outbox messages: channel of a message → class. CHANNELS is about how the mails of `email` leave.
 HANDLERS: dict[str, str] = {
     "kafka": "outbox.channels.kafka.KafkaHandler",

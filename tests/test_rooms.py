@@ -52,7 +52,7 @@ MAY_USE = {
         "delivery": ["bookkeeping", "audit_log", "letters", "channels", "messages"],
         "intake": ["bookkeeping", "letters", "channels", "messages", "delivery"],
         "workers": ["bookkeeping", "letters", "channels", "messages", "delivery", "intake"],
-        "api": ["bookkeeping", "messages"],
+        "api": ["bookkeeping", "messages", "intake"],
         "admin/groups": ["bookkeeping", "audit_log", "groups", "letters", "replay_batches"],
         "admin": [
             "bookkeeping",

@@ -20,6 +20,7 @@ from config.environment import mailbox
 from config.gate import Gate, InvalidRecord
 from notifications.api.auth import CallerRequest
 from notifications.mail.content import CURRENCIES, short
+from notifications.mail.deliveries import Delivery
 from notifications.orders import changes
 from notifications.orders.changes import Action
 from notifications.orders.models import MOST_AMOUNT, Order, OrderMail, mails_of
@@ -165,8 +166,13 @@ def _message_data(mail: OrderMail) -> dict[str, object]:
         "attempts": message.attempts if message else 0,
         "created_at": mail.created_at,
         "sent_at": message.sent_at if message else None,
-        "delivery": {"state": str(delivery.status), "updated_at": delivery.updated_at} if delivery else None,
+        "delivery": delivery_data(delivery),
     }
+
+
+def delivery_data(delivery: Delivery | None) -> dict[str, object] | None:
+    """A delivery as DeliveryOut."""
+    return {"state": str(delivery.status), "updated_at": delivery.updated_at} if delivery else None
 
 
 # -- Routes --------------------------------------------------------------------------------------------------

@@ -243,6 +243,11 @@ class Input(Schema):
 class WrongValue(Schema):
     where: str = Field(examples=["body.total_amount"])
     what: str = Field(examples=["Input should be greater than or equal to 1"])
+    reason: str | None = Field(
+        None,
+        description="Of a message: the reason of the letter that a record of it would be.",
+        examples=["wrong_field"],
+    )
 
 
 class ProblemOut(Schema):

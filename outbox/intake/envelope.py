@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -65,11 +65,19 @@ def read(record: Record, topic: str) -> Promise:
 
     `missing_field` `wrong_field` `bad_expires_at` · `unknown_producer` `channel_not_allowed` · `payload_refused`.
     """
+    return promised(record, lambda channel: allowed(topic, header_of(record, PRODUCER), channel))
+
+
+def promised(record: Record, namespace_for: Callable[[str], str]) -> Promise:
+    """The promise of a record, whoever wrote it: `namespace_for` a channel is the name before the keys of who may use it.
+
+    Raises InvalidRecord, as `read` does; `namespace_for` may.
+    """
     columns = envelope_of(record).columns
     channel, event_type, aggregate, key = (_text(columns, name) for name in LENGTHS)
     payload = _payload(columns)
     expires_at = _expiry(columns)
-    namespace = allowed(topic, header_of(record, PRODUCER), channel)
+    namespace = namespace_for(channel)
     name = f"{namespace}/{key}"
     if len(name) > LENGTHS["idempotency_key"]:
         most = LENGTHS["idempotency_key"] - len(namespace) - 1
@@ -170,9 +178,13 @@ def allowed(topic: str, producer: str, channel: str) -> str:
         raise InvalidRecord(
             "channel_not_allowed", f"MESSAGES_IN lets {place} use {', '.join(grants[known])}, not {shown(channel)}"
         )
+    check_handled(channel)
+    return f"{topic}@{known}" if known else topic
+
+
+def check_handled(channel: str) -> None:
     if channel not in handlers():
         raise InvalidRecord("channel_not_allowed", f"HANDLERS has no channel {shown(channel)}")
-    return f"{topic}@{known}" if known else topic
 
 
 def _gate(max_bytes: int) -> Gate[object]:

@@ -1,7 +1,8 @@
 """python -m tests.processes.web POINT DEED options …: gunicorn, to which something happens at one point; and its callers.
 
 DEED is `kill` (with its parent) or `freeze` (the process that answers, which says its number).
-POINTS are those of a keyed action outside the database: its key is claimed, a half or all of it is in Kafka.
+POINTS are those of a keyed action outside the database: its key is claimed, a half or all of it is in Kafka; and of one
+inside: its messages are in the transaction, or that is committed and nobody has the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from tests.crash.platform import free_port
 from tests.crash.wire import wait_for
 from tests.processes.saboteur import after
 
-POINTS = {"claimed": "outbox.api.idempotency._claim", "produced": "config.kafka.producer.Producer.send_all"}
+POINTS = {
+    "claimed": "outbox.api.idempotency._claim",
+    "produced": "config.kafka.producer.Producer.send_all",
+    "stored": "outbox.intake.handler.Intake.store",
+    "committed": "outbox.api.idempotency._attempt",
+}
 HALF = "half produced"
 FROZEN = "frozen: "  # and the process
 # Plain HTTP, as behind a proxy that ends TLS.

@@ -13,8 +13,11 @@ from django.contrib.admin import site
 from django.test import Client
 
 from notifications.api.site import api, operations
+from notifications.api.tokens import issue
 from notifications.orders.models import Order
 from outbox.api.problems import BY_STATUS, KINDS
+from outbox.intake.envelope import READABLE
+from tests.notifications.conftest import ME, Caller
 from tests.tree import ROOT, read
 
 
@@ -32,6 +35,8 @@ def test_every_route_of_the_contract_is_described(schema):
         "POST /v1/orders/{order_id}/pay",
         "POST /v1/orders/{order_id}/cancel",
         "POST /v1/orders/{order_id}/refund",
+        "POST /v1/messages",
+        "GET /v1/messages/{message_id}",
         "POST /v1/transactional",
     }
 
@@ -75,6 +80,13 @@ def test_every_status_has_a_kind():
 def test_examples_are_accepted_by_the_api_itself(schema, caller):
     body = schema["paths"]["/v1/orders"]["post"]["requestBody"]["content"]["application/json"]["example"]
     assert caller.post("/v1/orders", body).status_code == 201
+    body = schema["paths"]["/v1/messages"]["post"]["requestBody"]["content"]["application/json"]["example"]
+    assert Caller(issue("billing", ME, channels="email")[1]).post("/v1/messages", body).status_code == 202
+
+
+def test_an_envelope_has_the_fields_that_the_intake_reads(schema):
+    envelope = schema["components"]["schemas"]["NewMessages"]["properties"]["messages"]["items"]
+    assert set(envelope["properties"]) == {*READABLE, "payload"}
 
 
 def test_the_document_is_served(client, settings):
@@ -102,7 +114,7 @@ def test_the_page_lists_everything_and_loads_nothing_from_elsewhere(schema):
 def test_the_handbook_names_every_route_and_every_code(schema):
     page = read(ROOT / "docs" / "api.md")
     for operation in operations(schema):
-        assert operation["x-place"].replace("{order_id}", "{id}").split()[1] in page
+        assert re.sub(r"{\w+_id}", "{id}", operation["x-place"]).split()[1] in page
     for code, kind in KINDS.items():
         assert re.search(rf"^\| {kind.status} \| `{code}` \|", page, re.MULTILINE), code
 
