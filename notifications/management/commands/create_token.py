@@ -17,7 +17,7 @@ class Command(VisibleCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", help="the program or team that uses it")
         parser.add_argument("--customer", default="", help="the throttler customer it sends for; it sees no orders")
-        parser.add_argument("--channels", default="", help="it promises messages for these, email,kafka; it sees no orders")
+        parser.add_argument("--channels", default="", help="it promises messages for these: email,kafka; no orders")
         parser.add_argument("--rate", type=float, help="requests a second; 0 is unlimited (API_RATE_PER_SECOND)")
         words = "the last day or moment on which it is valid, UTC: 2027-01-31 or 2027-01-31T12:00"
         parser.add_argument("--expires", metavar="WHEN", help=words)

@@ -51,7 +51,8 @@ class PromiseRun(MailRun):
     def __post_init__(self) -> None:
         super().__post_init__()
         environment = self.platform.environment
-        environment["MESSAGES_REFUSED"] = "off"  # its oracle counts messages; tests/processes/test_promises.py has what is told
+        # The oracle counts messages; what is told of letters has tests/processes/test_promises.py.
+        environment["MESSAGES_REFUSED"] = "off"
         self.wire = PromiseWire(environment["KAFKA_BOOTSTRAP_SERVERS"], environment["KAFKA_TOPIC_PREFIX"])
         self.enough = self.platform.directory / ENOUGH
         self.points: Counter[str] = Counter()
