@@ -132,7 +132,7 @@ class ApiTokenAdmin(ReadOnlyAdmin):
         return {"title": row.name, "facts": facts, "state": row.state(timezone.now())}
 
     def save_model(self, request: HttpRequest, obj: ApiToken, form: object, change: bool) -> None:
-        limits = {"customer_id": obj.customer_id, "channels": obj.channels, "rate": obj.rate}
+        limits: dict[str, Any] = {"customer_id": obj.customer_id, "channels": obj.channels, "rate": obj.rate}
         token, text = issue(obj.name, operator_of(request.user), expires_at=obj.expires_at, **limits)
         obj.__dict__.update(token.__dict__, text=text)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -19,16 +19,7 @@ from notifications.api.orders import MESSAGE_ID, DeliveryOut, Moment, delivery_d
 from notifications.mail.deliveries import Delivery
 from outbox.api.idempotency import Asked, once
 from outbox.api.problems import READ_REFUSALS, WRITE_REFUSALS, Answer, Input, Key, ProblemOut
-from outbox.api.promises import (
-    ENVELOPE,
-    STATES,
-    Promise,
-    Promiser,
-    message_seen_by,
-    read_promises,
-    store_promises,
-    until_stored,
-)
+from outbox.api.promises import ENVELOPE, STATES, Promiser, message_seen_by, read_promises, store_promises, until_stored
 
 MOST_MESSAGES = 100
 
@@ -81,7 +72,9 @@ def promise_messages(request: CallerRequest, body: NewMessages, key: Key) -> Htt
 
     def plan() -> tuple[datetime, Callable[[], Answer]]:
         now = database_now()
-        return now, lambda: _answer(202, {"messages": _stored(promises, promiser, now)})
+        return now, lambda: _answer(
+            202, {"messages": [one._asdict() for one in store_promises(promises, promiser, now)]}
+        )
 
     asked = Asked.of(
         f"{request.auth.pk} POST {request.path_info}", key, msgspec.json.encode(body.model_dump(), order="sorted")
@@ -102,10 +95,6 @@ def get_message(request: CallerRequest, message_id: Annotated[UUID, Path(example
     delivery = Delivery.objects.of_messages([message_id]).first()
     data = {name: getattr(message, name) for name in names}
     return _answer(200, {**data, "delivery": delivery_data(delivery)}).response()
-
-
-def _stored(promises: Sequence[Promise], promiser: Promiser, now: datetime) -> list[dict[str, object]]:
-    return [promised._asdict() for promised in store_promises(promises, promiser, now)]
 
 
 def _promiser(request: CallerRequest) -> Promiser:
