@@ -11,7 +11,7 @@ from django.db import transaction
 
 from config.fields import storable, uuid7
 from config.kafka import Record
-from config.kafka.converters import text_of
+from config.kafka.debezium import text_of
 from config.telemetry.logs import log_committed
 from config.telemetry.tracing import traceparent_in
 from outbox.bookkeeping import counters
