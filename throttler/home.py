@@ -49,21 +49,21 @@ class NearestEnd:
 def nearest_ends(now: datetime) -> list[NearestEnd]:
     """The lanes that wait longest, and those that wait longest among customers with a shorter life; nearest first."""
     shorter = Customer.objects.filter(ttl_seconds__lt=settings.THROTTLER_TTL_SECONDS).values("pk")
-    waiting = Lane.objects.filter(oldest_at__isnull=False)
+    waiting = Lane.objects.waiting()
     ends = [*_ends(waiting), *_ends(waiting.filter(customer_id__in=shorter))]
     return sorted(ends, key=lambda end: end.used(now), reverse=True)
 
 
 def _ends(lanes: QuerySet[Lane]) -> Iterator[NearestEnd]:
     own = Customer.objects.filter(pk=OuterRef("customer_id")).values("ttl_seconds")
-    rows: Any = lanes.annotate(own=Subquery(own[:1])).order_by("oldest_at")
+    rows: Any = lanes.filter(oldest_at__isnull=False).annotate(own=Subquery(own[:1])).order_by("oldest_at")
     for customer_id, since, ttl in rows.values_list("customer_id", "oldest_at", "own")[:MOST]:
         yield NearestEnd(customer_id, since, settings.THROTTLER_TTL_SECONDS if ttl is None else ttl)
 
 
 def still_expiring(customers: Collection[str], now: datetime) -> list[str]:
     """Whose oldest messages are near their end, of these customers: home names the nearest one alone."""
-    lanes = Lane.objects.filter(oldest_at__isnull=False, customer_id__in=customers)
+    lanes = Lane.objects.waiting().filter(customer_id__in=customers)
     return [end.customer_id for end in _ends(lanes) if end.used(now) > NEAR]
 
 
@@ -137,7 +137,7 @@ class ThrottlerNumbers(TopicNumbers):
     @cached_property
     def customers(self) -> int:
         """Lanes that wait; counted up to 1000."""
-        return Lane.objects.filter(backlog__gt=0).order_by()[: MOST + 1].count()
+        return Lane.objects.waiting().order_by()[: MOST + 1].count()
 
     @cached_property
     def held(self) -> list[str]:
@@ -147,7 +147,7 @@ class ThrottlerNumbers(TopicNumbers):
     @cached_property
     def held_since(self) -> datetime | None:
         """When the oldest message was created that waits for a customer on hold; None: nothing waits for any of them."""
-        lanes = Lane.objects.filter(customer_id__in=self.held)
+        lanes = Lane.objects.waiting().filter(customer_id__in=self.held)
         since: datetime | None = lanes.aggregate(since=Min("oldest_at"))["since"]
         return since
 

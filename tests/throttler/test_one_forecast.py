@@ -100,6 +100,26 @@ def test_home_names_who_loses_messages_before_one_who_waits_longer_and_loses_non
     assert need.title == f"Messages of {NAME} are about to expire"
 
 
+def test_of_an_empty_queue_neither_says_that_something_is_old(boss):
+    """A lane that a restore emptied, or somebody's statement, may keep the time of what has left."""
+    add_customer(), add_owner(), add_lane(backlog=0, oldest_at=database_now() - timedelta(hours=5, minutes=59))
+    picture = Throttler().home_row(database_now())
+    assert [need.title for need in picture.needs if NAME in need.title] == []
+    assert home.still_expiring([NAME], database_now()) == []
+    assert "nothing waits" in page(boss)
+    assert "expire" not in page(boss).partition("<dl")[0].partition("<h1>")[2]
+    Customer.objects.update(held=True)
+    (need,) = [need for need in Throttler().home_row(database_now()).needs if need.kind == "on_hold"]
+    assert (need.since, need.why[:29]) == (None, "Nothing waits for them now; w")
+
+
+def test_an_empty_queue_that_will_grow_is_foretold_as_one_that_grows(boss):
+    """More arrives than may leave since the backlog was dropped: once the table of rates called it none."""
+    add_customer(rates="2/s"), add_owner(), add_lane(backlog=0), add_periods()
+    tried = page(boss).partition("What a new rate would do")[2].partition("</section>")[0]
+    assert re.findall(r'<td class="sw-number">([^<]+)</td>', tried)[:2] == ["grows", "5,400/h"]
+
+
 @pytest.mark.parametrize("hours", [0.05, 0.3, 3])
 def test_many_at_once_have_the_forecast_of_their_page(hours):
     rows = [add_customer("one", "2/s"), add_customer("two", "3/min"), add_customer("none", "2/s")]

@@ -80,7 +80,7 @@ class CustomerChangeList(KeysetChangeList):
         if self.query:
             self.queryset = Customer.objects.none()
         elif page.shows_waiting(self):
-            self.queryset = Lane.objects.filter(backlog__gt=0)
+            self.queryset = Lane.objects.waiting()
         super().get_results(request)
         if self.query:
             self.result_list = list(page.find(self.query))

@@ -11,6 +11,12 @@ from config.fields import IdentifierField
 REPORTED = timedelta(seconds=10)  # an owner that is silent for longer says nothing about now
 
 
+class LaneQuerySet(models.QuerySet["Lane"]):
+    def waiting(self) -> LaneQuerySet:
+        """Those with a message that waits: of an emptied one nothing is old, and nothing expires."""
+        return self.filter(backlog__gt=0)
+
+
 class Lane(models.Model):
     """A customer in a partition who waits, or did within the hour. Lanes that are live have no row.
 
@@ -32,6 +38,8 @@ class Lane(models.Model):
     oldest_at = models.DateTimeField(null=True, help_text="When the oldest message that waits was created.")
     limiter = models.JSONField(default=dict, help_text="tat and quotas, as in the changelog.")
     updated_at = models.DateTimeField()
+
+    objects = LaneQuerySet.as_manager()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["partition", "customer_id"], name="lane_customer")]

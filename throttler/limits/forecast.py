@@ -128,9 +128,11 @@ class Forecast:
 
     @property
     def gone_in(self) -> float | None:
-        """Seconds until nothing waits; None: never."""
+        """Seconds until nothing waits; 0: nothing does, nor will. None: never."""
         faster = self.leaving - self.traffic.arriving
-        return self.traffic.backlog / faster if faster > 0 else None if self.traffic.backlog else 0.0
+        if faster == 0 and not self.traffic.backlog:
+            return 0.0
+        return self.traffic.backlog / faster if faster > 0 else None
 
     def ages(self, seconds: float, points: int) -> list[float]:
         """The age of the oldest message, now and at `points` moments more, evenly over the next `seconds`."""
