@@ -30,8 +30,7 @@ from config.telemetry.redaction import DOTS, masked_error
 from config.telemetry.tracing import trace_id_in
 from outbox.admin.edit_form import Editing, state_of
 from outbox.admin.groups.filters import AT_WORK, FlowOfLetter
-from outbox.admin.groups.levers import of_filter
-from outbox.admin.groups.pages import TABS
+from outbox.admin.groups.pages import TABS, of_filter
 from outbox.admin.letter_history import copies_of, history_of, items_of, message_of, who_was_faster
 from outbox.audit_log.reveal import Revealing
 from outbox.bookkeeping.progress import BEHIND
