@@ -1,5 +1,5 @@
 """Admin pages of the buffer and of the stock."""
 
-from buffer.admin import buckets, movements, stocks
+from buffer.admin import buckets, stocks
 
-__all__ = ["buckets", "movements", "stocks"]
+__all__ = ["buckets", "stocks"]
