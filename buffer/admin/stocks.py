@@ -23,7 +23,7 @@ from config.admin import humanize, svg
 from config.admin.filters import ByNumber
 from config.admin.forms import ReasonField, WholeField, fault_of
 from config.admin.html import chip
-from config.admin.levers import Lever, LeverResult, operator_of
+from config.admin.levers import Lever, operator_of
 from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column
 from config.database.isolation import consistent_snapshot
@@ -226,9 +226,7 @@ class Cursor:
 UPWARDS = Keyset(descending=False, back="Back", on="On")
 STOCKTAKE = Lever(
     name="stocktake", verb="Stocktake", past="Corrected", icon="redo", right="adjust_inventorystock",
-    nouns=("stock", "stocks"), promise="", detail="", keep="Leave it",
-    act=lambda keys, operator, reason: LeverResult(0, ["A stocktake needs a counted quantity: open the stock's page."]),
-    ready=lambda rows: rows, why_not=lambda row: "", least=10,
+    nouns=("stock", "stocks"), keep="Leave it", least=10,
 )  # fmt: skip
 
 

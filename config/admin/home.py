@@ -35,7 +35,7 @@ def home(now: datetime) -> dict[str, object]:
         "needs": needs,
         "headline": headline(needs),
         "quiet": quiet(pictures),
-        "flows_title": flows_title(len(pictures)),
+        "flows_title": "The flow" if len(pictures) == 1 else f"The {_number(len(pictures))} flows",
         "rows": [FlowRow(picture, draw(picture.stages)) for picture in pictures],
         "refresh_seconds": REFRESH_SECONDS,
     }
@@ -93,10 +93,6 @@ def quiet(pictures: Sequence[HomeRow]) -> str:
         return "No flow is configured."
     runs = "The flow runs" if len(pictures) == 1 else f"All {_number(len(pictures))} flows run"
     return f"{runs}, no failure group is open."
-
-
-def flows_title(number: int) -> str:
-    return "The flow" if number == 1 else f"The {_number(number)} flows"
 
 
 def _number(number: int) -> str:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from django.db.models.options import Options
+from django.utils.text import capfirst
 
 from config.admin import humanize
+from config.letters import Refusal
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractUser, AnonymousUser
@@ -97,22 +99,42 @@ class LeverResult:
     failed: Sequence[str] = ()
 
 
+def _on_its_own_page(*given: object) -> LeverResult:
+    """Of a lever that is only offered here, and pulled where its form is."""
+    return LeverResult(0, ["It has a page of its own."])
+
+
+def one_by_one(act: Callable[..., int]) -> Callable[..., LeverResult]:
+    """`act` for each row by itself: one that is refused must not hide what became of the others. It returns how many it changed."""
+
+    def each(keys: list[Any], *given: Any) -> LeverResult:
+        changed, refused = 0, []
+        for key in keys:
+            try:
+                changed += act([key], *given)
+            except Refusal as refusal:
+                refused.append(f"{capfirst(str(refusal))}.")
+        return LeverResult(changed, refused)
+
+    return each
+
+
 @dataclass(frozen=True)
 class Lever:
     """One verb on the rows of one model; `act` is the function that the command calls, too."""
 
     name: str
     verb: str
-    past: str
     icon: str
     right: str  # codename of a permission of the model
     nouns: tuple[str, str]
-    promise: str  # what will happen: the bold first words, then the rest
-    detail: str
-    keep: str  # the words of the button that does nothing
-    act: Callable[..., LeverResult | int]  # primary keys, operator, reason
-    ready: Callable[[Any], models.QuerySet]  # rows in a state that allows it
-    why_not: Callable[[Any], str]  # one sentence about a row that is not ready
+    past: str = ""
+    promise: str = ""  # what will happen: the bold first words, then the rest
+    detail: str = ""
+    keep: str = ""  # the words of the button that does nothing
+    act: Callable[..., LeverResult | int] = _on_its_own_page  # primary keys, operator, reason
+    ready: Callable[[Any], models.QuerySet] = lambda rows: rows.all()  # rows in a state that allows it
+    why_not: Callable[[Any], str] = lambda row: ""  # one sentence about a row that is not ready
     harm: bool = False
     least: int = LEAST_REASON  # characters of the reason
     question: str = ""  # of the title, when the verb and the count alone would be odd

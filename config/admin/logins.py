@@ -11,14 +11,12 @@ from django.http import HttpRequest
 from config.admin import humanize
 from config.admin.filters import ByNumber
 from config.admin.html import chip
-from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column, number_column
 
 
 class LoginAdmin(ReadOnlyAdmin):
     """What the pages of logins share."""
 
-    keyset = Keyset(back="Newer", on="Older")
     happened = ByNumber("when", "attempt_time")
     search_fields = ["pk"]
     search_help_text = "Paste a user name. Exact match."

@@ -85,6 +85,7 @@ class Confirmation:
 
     def __init__(self, page: ReadOnlyAdmin, request: HttpRequest, lever: Lever, rows: Sequence[models.Model]) -> None:
         self.page, self.request, self.lever, self.rows = page, request, lever, rows
+        self.filters = request.GET.get("_changelist_filters") or request.POST.get("_changelist_filters", "")
 
     @property
     def back(self) -> str:
@@ -92,8 +93,8 @@ class Confirmation:
         opts = self.page.opts
         if len(self.rows) == 1:
             return reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[self.rows[0].pk])
-        filters = self.request.GET.get("_changelist_filters") or self.request.POST.get("_changelist_filters", "")
-        return reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist") + (f"?{filters}" if filters else "")
+        url = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
+        return f"{url}?{self.filters}" if self.filters else url
 
     def show(self, form: LeverForm, status: int = 200) -> HttpResponse:
         lever, opts = self.lever, self.page.opts
@@ -116,7 +117,7 @@ class Confirmation:
             "pinned_at": database_now(),
             "form": form,
             "back": self.back,
-            "filters": self.request.GET.get("_changelist_filters") or self.request.POST.get("_changelist_filters"),
+            "filters": self.filters,
         }
         return TemplateResponse(self.request, "admin/confirm.html", context, status=status)
 
@@ -207,15 +208,17 @@ class KeysetChangeList(ChangeList):
             rows, more = self.keyset.page(self.queryset, self.place, self.backwards, self.list_per_page)
         except (ValidationError, DataError) as error:
             raise IncorrectLookupParameters(error) from error
-        self.result_list = rows
+        self.show(rows)
         self.read_from = f"Read from the replica, {replica.lag.in_words()}" if replica.is_read() else ""
         self.behind = self.keyset.cursor(rows[-1]) if rows and more else ""
         if rows and (more if self.backwards else self.place):
             self.newer = self.get_query_string({AFTER: self.keyset.cursor(rows[0])})
         if rows and (more or self.backwards):
             self.older = self.get_query_string({BEFORE: self.keyset.cursor(rows[-1])})
-        self.result_count = len(rows)
-        self.full_result_count = None
+
+    def show(self, rows: Sequence[models.Model]) -> None:
+        """These rows, without a count of all and without page numbers."""
+        self.result_list, self.result_count, self.full_result_count = rows, len(rows), None
         self.show_full_result_count = self.can_show_all = self.multi_page = False
         self.show_admin_actions = bool(rows)
         self.paginator = None

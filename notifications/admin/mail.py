@@ -20,7 +20,7 @@ from config.admin.filters import ByTime, ByUuid, Segments
 from config.admin.html import chip
 from config.admin.levers import Lever, Operator, operator_of
 from config.admin.lists import Keyset
-from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
+from config.admin.pages import ReadOnlyAdmin, age_column
 from config.environment import mailbox
 from config.fields import is_uuid
 from notifications.mail import suppression
@@ -122,7 +122,7 @@ LIFT = Lever(
     promise="The address gets mail again, from the next one on.",
     detail="Mails that were refused meanwhile are dead letters: requeue those that are still wanted. "
     "Writing again to somebody who complained harms the sender's name with every provider.",
-    act=suppression.lift, ready=lambda rows: rows.all(), why_not=lambda row: "", least=10,
+    act=suppression.lift, least=10,
 )  # fmt: skip
 
 
@@ -148,6 +148,7 @@ class SuppressionAdmin(Revealing, ReadOnlyAdmin):
     place = 40
     levers = (LIFT,)
     form = NewSuppression
+    keyset = Keyset("since", ties_opposed=True)
     list_display = ["to", "because", "since_when"]
     happened = ByTime("since", "since")
     search_fields = ["pk"]
@@ -157,9 +158,6 @@ class SuppressionAdmin(Revealing, ReadOnlyAdmin):
 
     def words(self, row: Suppression) -> str:
         return f"{row}: {row.get_reason_display()}"
-
-    def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
-        return Keyset("since", ties_opposed=True)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return admin.ModelAdmin.has_add_permission(self, request)

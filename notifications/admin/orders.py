@@ -12,8 +12,8 @@ from django.utils.html import format_html
 from config.admin import humanize
 from config.admin.filters import ByUuid, Segments
 from config.admin.html import chip
-from config.admin.lists import MOST_BEGUN, Keyset, beginning_with
-from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column
+from config.admin.lists import MOST_BEGUN, beginning_with
+from config.admin.pages import ReadOnlyAdmin, age_column
 from config.environment import mailbox
 from config.environment.mailbox import masked
 from config.fields import is_uuid
@@ -43,9 +43,6 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
     search_help_text = "Paste the order number from a mail, an order id or an e-mail address. Capitals do not matter."
     empty = ("No orders here", "An order appears here when a program creates it through the API.")
     created = age_column("created_at", "Created")
-
-    def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
-        return Keyset(back="Newer", on="Older")
 
     @admin.display(description="Order")
     def order(self, row: Order) -> str:

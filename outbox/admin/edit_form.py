@@ -15,7 +15,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from config.admin import humanize
-from config.admin.levers import Lever, LeverResult, fault_of_reason, operator_of, role_with
+from config.admin.levers import Lever, fault_of_reason, operator_of, role_with
 from config.admin.pages import LeverState, ReadOnlyAdmin
 from config.database.clock import database_now
 from config.letters import Effect, FormField, Refusal
@@ -45,9 +45,7 @@ from outbox.letters.models import DeadLetter, PayloadRevision
 # -- The lever "Edit and requeue" ----------------------------------------------------------------------------
 EDIT = Lever(
     name="edit", verb="Edit and requeue", past="Requeued", icon="edit", right="edit_deadletter",
-    nouns=("letter", "letters"), promise="", detail="", keep="Back without changes",
-    act=lambda keys, operator, reason: LeverResult(0, ["A copy is edited on the letter's page."]),
-    ready=lambda rows: rows.open(), why_not=lambda row: "", least=LEAST_REASON,
+    nouns=("letter", "letters"), keep="Back without changes", ready=lambda rows: rows.open(), least=LEAST_REASON,
 )  # fmt: skip
 RIGHTS = {"outbox.edit_deadletter": "edit and requeue dead letters", reveal.RIGHT: "see payloads"}
 

@@ -20,19 +20,17 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import urlencode
-from django.utils.text import capfirst
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 
 from config.admin import html as states
 from config.admin import humanize
 from config.admin.filters import EVERY, TIMES, ByUuid, Segments, WithinTime
 from config.admin.html import chip, in_words, moment
-from config.admin.levers import Lever, LeverResult, Operator, role_with
+from config.admin.levers import Lever, Operator, one_by_one, role_with
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column
 from config.fields import is_uuid
 from config.flows import mask_of
-from config.letters import Refusal
 from outbox.audit_log.reveal import Revealing
 from outbox.channels.models import ChannelState
 from outbox.delivery import levers
@@ -113,16 +111,8 @@ def _uncertain(rows: models.QuerySet) -> models.QuerySet:
     return rows.filter(state="uncertain")
 
 
-def _resend(keys: list[UUID], operator: Operator, reason: str, address: str) -> LeverResult:
-    """One by one: one that is refused must not hide what became of the others."""
-    changed, refused = 0, []
-    for key in keys:
-        try:
-            levers.resend(key, operator, reason, address.strip())
-            changed += 1
-        except Refusal as refusal:
-            refused.append(f"{capfirst(str(refusal))}.")
-    return LeverResult(changed, refused)
+def _resend(keys: list[UUID], operator: Operator, reason: str, address: str) -> int:
+    return len([levers.resend(key, operator, reason, address.strip()) for key in keys])
 
 
 message_lever = partial(Lever, nouns=("message", "messages"), right="cancel_outboxmessage")
@@ -148,7 +138,7 @@ RESEND = message_lever(
     name="resend", verb="Resend", past="Sent again", icon="redo", keep="Leave it", question="Send again",
     promise="Somebody gets the same once more.",
     detail="It is a message of its own, behind what its order still has to send. The first one stays as it is.",
-    act=_resend, ready=lambda rows: rows.filter(state="sent"), why_not=why_not,
+    act=one_by_one(_resend), ready=lambda rows: rows.filter(state="sent"), why_not=why_not,
     text_label="To another address", text_help="Leave it empty to write to the same address as before.", right="resend_outboxmessage",
 )  # fmt: skip
 CANCEL = message_lever(

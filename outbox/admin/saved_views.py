@@ -17,7 +17,6 @@ from django.utils.text import capfirst
 
 from config.admin.html import steered
 from config.admin.levers import Lever, LeverResult, Operator, operator_of
-from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column
 from config.database.clock import database_now
 from config.letters import Refusal
@@ -128,16 +127,14 @@ def _delete(keys: list[int], operator: Operator, reason: str) -> LeverResult:
     return _each(keys, operator, change)
 
 
-view_lever = partial(Lever, nouns=("view", "views"), right="keep_savedview", least=0, why_not=lambda row: "")
+view_lever = partial(Lever, nouns=("view", "views"), right="keep_savedview", least=0)
 RENAME = view_lever(
     name="rename", verb="Rename", past="Renamed", icon="edit", keep="Keep its name", text_label="New name", text_help="At most 80 characters.",
     promise="It is called so above its list.", detail="Where it leads stays as it is.", act=_rename,
-    ready=lambda rows: rows,
 )  # fmt: skip
 DELETE = view_lever(
     name="delete", verb="Delete", past="Deleted", icon="ban", keep="Keep it", harm=True,
     promise="It is gone from above its list.", detail="The list stays; the same filters can be saved again.", act=_delete,
-    ready=lambda rows: rows,
 )  # fmt: skip
 
 
@@ -145,7 +142,6 @@ DELETE = view_lever(
 @admin.register(SavedView)
 class SavedViewAdmin(ReadOnlyAdmin[SavedView]):
     place = 75
-    keyset = Keyset()
     levers = (RENAME, DELETE)
     list_display = ["name_shown", "opens", "whose", "saved"]
     empty = ("No views yet", "Filter a list, then save the view above it: it stays there under its name.")

@@ -94,12 +94,12 @@ subscription_lever = partial(Lever, nouns=("subscription", "subscriptions"), rig
 TEST = subscription_lever(
     name="test", verb="Send a test", past="Asked for a test of", icon="play", keep="Not now",
     promise="A notice that says it is a test goes there within seconds.", detail="What came of it stands on its page.",
-    act=ask_for_test, ready=lambda rows: rows, why_not=lambda row: "", least=0, question="Send a test to",
+    act=ask_for_test, least=0, question="Send a test to",
 )  # fmt: skip
 REMOVE = subscription_lever(
     name="remove", verb="Remove", past="Removed", icon="ban", keep="Keep it",
     promise="Nobody is told there any more.", detail="What waits to be said there is not said. Its address is forgotten.",
-    act=remove, ready=lambda rows: rows, why_not=lambda row: "", harm=True,
+    act=remove, harm=True,
 )  # fmt: skip
 
 

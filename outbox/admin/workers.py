@@ -72,14 +72,9 @@ class WorkersChangeList(KeysetChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         seen = sightings(database_now())
-        self.result_list = [sighting.row for sighting in seen]
         for sighting in seen:
             sighting.row.state = sighting.state  # type: ignore[attr-defined]
-        self.result_count = len(seen)
-        self.full_result_count = None
-        self.show_full_result_count = self.can_show_all = self.multi_page = False
-        self.show_admin_actions = bool(seen)
-        self.paginator = None
+        self.show([sighting.row for sighting in seen])
 
 
 @admin.register(WorkerProcess)

@@ -16,7 +16,7 @@ from django.template.response import TemplateResponse
 
 from config.admin import humanize
 from config.admin.forms import CheckedField, LeverForm, WholeField
-from config.admin.levers import Lever, LeverResult, operator_of
+from config.admin.levers import Lever, operator_of
 from config.admin.pages import LeverState
 from config.letters import Refusal
 from throttler.admin import customer_text
@@ -123,11 +123,7 @@ class CustomerLever:
 
 
 def _lever(name: str, right: str, verb: str, icon: str, **words: Any) -> Lever:
-    return Lever(
-        name=name, verb=verb, icon=icon, right=right, nouns=("message", "messages"),
-        act=lambda keys, operator, reason: LeverResult(0, ["Open the customer's page."]),
-        ready=lambda rows: rows, why_not=lambda row: "", **words,
-    )  # fmt: skip
+    return Lever(name, verb, icon, right, ("message", "messages"), **words)
 
 
 def _nothing_waits(situation: Situation) -> str:

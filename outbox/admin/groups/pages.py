@@ -19,13 +19,12 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import urlencode
-from django.utils.text import capfirst
 
 from config.admin import humanize
 from config.admin.filters import ByTime
 from config.admin.forms import fault_of
 from config.admin.html import chip, moment
-from config.admin.levers import Lever, LeverResult, Operator, operator_of, role_with
+from config.admin.levers import Lever, LeverResult, Operator, one_by_one, operator_of, role_with
 from config.admin.lists import by_ids
 from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column, finds, number_column
 from config.database.clock import database_now
@@ -69,21 +68,6 @@ UNTIL = [
 ]  # fmt: skip
 
 
-def _group_by_group(act: Callable[..., int]) -> Callable[..., LeverResult]:
-    """One that refuses must not hide what became of the others."""
-
-    def each(keys: list[object], operator: Operator, reason: str, *choice: str) -> LeverResult:
-        changed, refused = 0, []
-        for key in keys:
-            try:
-                changed += act([key], operator, reason, *choice)
-            except Refusal as refusal:
-                refused.append(f"{capfirst(str(refusal))}.")
-        return LeverResult(changed, refused)
-
-    return each
-
-
 def owners() -> list[tuple[str, str]]:
     """(key, name) of everybody who may take groups, by name."""
     holders = get_user_model().objects.with_perm(f"outbox.{TAKE}", backend=RIGHTS_FROM)
@@ -107,7 +91,7 @@ def _why_not_taken(group: FailureGroup) -> str:
 
 def _lever(name: str, verb: str, past: str, icon: str, act: Callable[..., int], **more: Any) -> Lever:
     return Lever(
-        name=name, verb=verb, past=past, icon=icon, nouns=("group", "groups"), act=_group_by_group(act), **more,
+        name=name, verb=verb, past=past, icon=icon, nouns=("group", "groups"), act=one_by_one(act), **more,
     )  # fmt: skip
 
 
@@ -117,10 +101,7 @@ def ignored(rows: QuerySet) -> QuerySet:
 
 def _shown(name: str, verb: str, icon: str, right: str, harm: bool = False) -> Lever:
     """A lever that has a page of its own: here it is only offered."""
-    return Lever(
-        name=name, verb=verb, icon=icon, right=right, harm=harm, act=lambda *given: 0, ready=lambda rows: rows,
-        why_not=lambda row: "", past="", nouns=("letter", "letters"), promise="", detail="", keep="",
-    )  # fmt: skip
+    return Lever(name, verb, icon, right, ("letter", "letters"), harm=harm)
 
 
 def of_letters(request: HttpRequest, group: FailureGroup, opts: Options) -> list[LeverState]:
