@@ -114,8 +114,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder) / "pictures.sqlite3")
+        from tests.screenshots.others import fill_all
         from tests.screenshots.pages import PAGES
-        from tests.screenshots.seed import fill_all
 
         fill_all()
         names = arguments.only or (list(PAGES) if arguments.all else [])

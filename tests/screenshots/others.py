@@ -1,4 +1,4 @@
-"""What the other pages show: customers over their rate, news of mails, tokens, accounts, replays of topics."""
+"""All sample rows, and what the other pages show: customers over their rate, news of mails, tokens, accounts, replays of topics."""
 
 from __future__ import annotations
 
@@ -19,11 +19,22 @@ from outbox.models import Incident, Notice, OutboxMessage, SavedView, Subscripti
 from outbox.notices.models import KINDS
 from outbox.topic_replay import requests
 from outbox.topic_replay.models import TopicReplay
+from tests.screenshots.flows import fill_flows
+from tests.screenshots.letters import fill_letters
+from tests.screenshots.rows import fill
 from tests.throttler.admin.conftest import add_customer, add_lane, add_owner, add_periods, store, stored
 from throttler.models import Lane
 
 ME = Operator("S. Ito")
 PASSWORD = "pictures"
+
+
+def fill_all() -> None:
+    """A bad morning of the whole platform: once, into an empty database."""
+    fill(busy=True)
+    fill_letters()
+    fill_flows()  # ends with a paused channel: what is to be sent goes first
+    fill_others()
 
 
 def fill_others() -> None:

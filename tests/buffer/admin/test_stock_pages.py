@@ -205,11 +205,3 @@ def test_a_link_fills_in_what_it_knows_of_a_replay(boss):
     assert '<option value="transfer-requests" selected>' in html
     assert 'name="since" value="2026-02-12T10:00:00"' in html
     assert 'name="slack" value="1h"' in html
-
-
-def test_asking_for_a_replay_needs_its_right(replay):
-    reader = client_with(*VIEWS)
-    assert reader.get("/admin/outbox/topicreplay/add/").status_code == 403
-    assert " the right “" in seen(reader, page_of(replay))
-    assert reader.post(lever_of(TopicReplay, "apply"), {"id": replay.pk, "reason": "x" * 20}).status_code == 403
-    assert TopicReplay.objects.count() == 1

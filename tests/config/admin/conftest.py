@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from buffer.events import levers
@@ -27,6 +30,9 @@ VIEWS = [
     "batch", "bucket", "bufferedevent", "deadletter", "failuregroup", "watermark", "operatoraction",
     "outboxmessage", "channelstate",
 ]  # fmt: skip
+
+
+INLINE = re.compile(rb"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son\w+=|javascript:")
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +106,33 @@ def rows(ingest: Any, records: Any, stream: Any, producer: Any) -> SimpleNamespa
 def flush(stream: Any, producer: Any) -> None:
     levers.flush_now(list(Bucket.objects.values_list("pk", flat=True)), Operator("test"), "test")
     Flusher([stream], producer).tick()
+
+
+def seen(client: Client, url: str, status: int = 200) -> str:
+    """A page that obeys the policy: nothing inline."""
+    response = client.get(url)
+    assert response.status_code == status, url
+    assert not INLINE.search(response.content), url
+    assert "script-src 'self'" in response["Content-Security-Policy"]
+    return response.content.decode()
+
+
+def queries_of(client: Client, url: str) -> list[str]:
+    """What a page asks the database for."""
+    with CaptureQueriesContext(connection) as captured:
+        assert client.get(url).status_code == 200, url
+    return [query["sql"] for query in captured]
+
+
+def walk(client: Client, url: str, word: str, row: str) -> tuple[list[list[str]], str]:
+    """Follow "next" or "prev" from `url` to the end; what `row` finds on each page, and the last address."""
+    pages, place = [], url.partition("?")[0]
+    while url:
+        html = seen(client, url)
+        pages.append(re.findall(row, html))
+        found = re.search(rf'rel="{word}" href="([^"]+)"', html)
+        last, url = url, place + found[1].replace("&amp;", "&") if found else ""
+    return pages, last
 
 
 def page_of(row: Any) -> str:

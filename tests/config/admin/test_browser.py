@@ -74,15 +74,6 @@ def group(title):
     )  # fmt: skip
 
 
-def test_no_page_breaks_the_policy(page, rows):
-    for url in (
-        "/admin/", list_of(FailureGroup), page_of(rows.sent), page_of(rows.late), page_of(rows.bucket),
-        lever_of(type(rows.bucket), "flush", rows.bucket), "/admin/auth/user/add/", "/admin/password_change/",
-        "/admin/find/?q=nothing", "/admin/partitions/",
-    ):  # fmt: skip
-        page.goto(url)
-
-
 def test_home_renews_itself_and_leaves_the_focus_alone(page, db):
     first = group("Missing field")
     page.goto("/admin/")

@@ -1,5 +1,7 @@
 """Levers: asked before they are pulled, pulled once, refused without the right, and always written down."""
 
+import getpass
+import os
 from dataclasses import replace
 
 import pytest
@@ -9,6 +11,7 @@ from django.test import Client
 
 from buffer.admin.buckets import BucketAdmin
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from config.admin import levers
 from outbox.audit_log.models import OperatorAction
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter
@@ -168,27 +171,6 @@ def test_a_refusal_names_its_cause_and_spares_the_others(boss, rows):
     assert said(response)[-1] == f"Discarded 1 of 2 letters. {rows.refused}: the batch is no longer parked."
 
 
-@pytest.mark.parametrize(
-    ("model", "name", "right"),
-    [
-        (Bucket, "flush", "flush_bucket"), (Bucket, "hold", "hold_bucket"),
-        (BufferedEvent, "withdraw", "withdraw_bufferedevent"), (DeadLetter, "requeue", "requeue_deadletter"),
-        (DeadLetter, "resolve", "resolve_deadletter"), (DeadLetter, "discard", "discard_deadletter"),
-    ],
-)  # fmt: skip
-def test_each_lever_asks_its_own_right(rows, model, name, right):
-    row = {Bucket: rows.bucket, BufferedEvent: rows.waiting, DeadLetter: rows.late}[model]
-    view = f"view_{model._meta.model_name}"
-    without = client_with(view)
-    refused = pull(without, model, name, row)
-    assert refused.status_code == 403
-    assert b"Nothing was changed." in refused.content
-    assert b"needs the right" in without.get(page_of(row)).content
-    assert without.get(lever_of(model, name, row)).status_code == 403
-    assert not actions(name).exists()
-    assert pull(client_with(view, right), model, name, row).status_code == 302
-
-
 def test_a_locked_lever_stays_in_its_place(reader, rows):
     html = reader.get(page_of(rows.late)).content.decode()
     assert html.count('aria-disabled="true"') == 4  # requeue, edit, discard and reveal
@@ -208,3 +190,19 @@ def test_a_forged_form_is_refused(rows):
 def test_nothing_selected_is_no_error(boss, rows, query):
     assert boss.get(f"{list_of(Bucket)}lever/flush/{query}").status_code in (200, 404)
     assert boss.get(f"{list_of(Bucket)}lever/explode/{query}").status_code == 404
+
+
+# -- Who pulls a lever by a command -------------------------------------------------------------------------
+def test_a_command_is_the_deed_of_its_account():
+    assert levers.operator_of_terminal().name == f"{getpass.getuser()}, by command"
+
+
+@pytest.mark.parametrize("error", [KeyError("getpwuid(): uid not found"), OSError("No username set")])
+def test_an_account_without_a_name_is_named_by_its_number(monkeypatch, error):
+    """As in a container that runs with a number of its own."""
+
+    def nameless():
+        raise error
+
+    monkeypatch.setattr(levers.getpass, "getuser", nameless)
+    assert levers.operator_of_terminal().name == f"account {os.getuid()}, by command"

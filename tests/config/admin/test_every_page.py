@@ -15,8 +15,8 @@ from pytest_django.live_server_helper import LiveServer
 from outbox.channels import handlers as registry
 from tests.config.admin.test_browser import CHROMIUM, SOON
 from tests.screenshots.camera import LOOKS, NARROW, first_row_of, look, show, sign_in, width_of
+from tests.screenshots.others import fill_all
 from tests.screenshots.pages import PAGES
-from tests.screenshots.seed import fill_all
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 pytest.importorskip("axe_playwright_python", reason="pip install axe-playwright-python")

@@ -11,8 +11,7 @@ from django.test import Client, RequestFactory
 from config.database.clock import database_now
 from config.middleware import client_address
 from config.processes.beat import sweep_logins
-from tests.config.admin.conftest import client_with, list_of, page_of
-from tests.config.admin.test_pages import seen
+from tests.config.admin.conftest import client_with, list_of, page_of, seen
 
 pytestmark = pytest.mark.django_db
 LIMIT = 3
@@ -52,17 +51,27 @@ def test_the_right_password_comes_too_late(ada):
     assert b"spillway/tokens.css" in refused.content
 
 
-def test_an_address_that_guesses_for_many_names_is_locked_out(ada):
-    for name in ("bob", "eve", "joe"):
-        log_in("wrong", name=name)
-    assert log_in("right").status_code == 429
-    assert log_in("right", address="203.0.113.9").status_code == 302
+HOME = "198.51.100.7"
+# What is tried wrongly, as (name, address), and what the right password gets then, by address.
+GUESSES = {
+    "an address for many names": ([(name, HOME) for name in ("bob", "eve", "joe")], {HOME: 429, "203.0.113.9": 302}),
+    "many addresses for one name": ([("ada", ip) for ip in ("203.0.113.1", "203.0.113.2", "2001:db8::3")], {HOME: 429}),
+    "a port makes nobody another person": (
+        [(name, f"{HOME}:{port}") for port, name in enumerate(("bob", "eve", "joe"), 4711)],
+        {f"{HOME}:80": 429, "[2001:db8::1]:80": 302},
+    ),
+    "a client cannot choose its address": (
+        [(f"somebody{number}", f"203.0.113.{number}, {HOME}") for number in range(LIMIT)],
+        {f"203.0.113.99, {HOME}": 429},
+    ),
+}  # fmt: skip
 
 
-def test_many_addresses_that_guess_for_one_name_are_locked_out(ada):
-    for address in ("203.0.113.1", "203.0.113.2", "2001:db8::3"):
-        log_in("wrong", address=address)
-    assert log_in("right").status_code == 429
+@pytest.mark.parametrize(("guesses", "answers"), GUESSES.values(), ids=GUESSES)
+def test_who_guesses_is_locked_out_and_nobody_else(ada, guesses, answers):
+    for name, address in guesses:
+        log_in("wrong", name=name, address=address)
+    assert {address: log_in("right", address=address).status_code for address in answers} == answers
 
 
 def test_the_lock_ends_however_often_somebody_tries_meanwhile(ada):
@@ -153,19 +162,6 @@ def test_wrong_passwords_from_nowhere_lock_out_their_name_alone(ada, nowhere):
     for name in ("eve", "joe", "sue"):
         log_in("wrong", name=name, address=nowhere)
     assert log_in("right", address=nowhere).status_code == 302
-
-
-def test_a_port_makes_nobody_another_person(ada):
-    for number, name in enumerate(("bob", "eve", "joe")):
-        log_in("wrong", name=name, address=f"198.51.100.7:{4711 + number}")
-    assert log_in("right", address="198.51.100.7:80").status_code == 429
-    assert log_in("right", address="[2001:db8::1]:80").status_code == 302
-
-
-def test_a_client_cannot_choose_its_address(ada):
-    for number in range(LIMIT):
-        log_in("wrong", name=f"somebody{number}", address=f"203.0.113.{number}, 198.51.100.7")
-    assert log_in("right", address="203.0.113.99, 198.51.100.7").status_code == 429
 
 
 # -- Pages, rows, sessions ---------------------------------------------------------------------------

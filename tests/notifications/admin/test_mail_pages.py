@@ -1,8 +1,6 @@
 """The admin's pages about mail: what they show to whom, and the levers on addresses."""
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 
 from notifications.models import Delivery, Suppression, WebhookEvent
 from notifications.tasks import apply_webhooks
@@ -27,13 +25,6 @@ def delivery(email):  # noqa: F811
     go(email)
     tell(event("bounced", message.pk, detail="550 no such user", recipient="ada@example.com"))
     return Delivery.objects.get()
-
-
-@pytest.fixture
-def boss(db) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("boss"))
-    return client
 
 
 def rows():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.contrib.auth.models import User
-from django.test import Client
 
 from config.database.clock import database_now
 from config.environment.mailbox import masked
@@ -19,13 +17,6 @@ from outbox.audit_log.models import OperatorAction
 from outbox.models import OutboxMessage
 from tests.config.admin.conftest import client_with, lever_of, list_of, page_of, reveal
 from tests.notifications.conftest import ME, new_order
-
-
-@pytest.fixture
-def boss(db) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("boss"))
-    return client
 
 
 # -- Orders ------------------------------------------------------------------------------------------
@@ -64,30 +55,34 @@ def test_the_list_is_narrowed_by_status(boss, order, status):
     assert (str(order.pk) in html) is (status in ("all", "pending"))
 
 
-def test_an_order_is_found_by_its_id_and_by_its_address(boss, order):
-    for key in (str(order.pk), "ada@EXAMPLE.com"):
-        assert boss.get("/admin/find/", {"q": key}).headers["Location"] == page_of(order)
+FOUND_BY = {
+    "id": lambda order: str(order.pk),
+    "address": lambda order: "GRACE.hopper@Example.COM",
+    "number in words": lambda order: f"Order {short(order.pk)}",
+    "number in small letters": lambda order: short(order.pk).lower(),
+    "number as people write it": lambda order: f"#{short(order.pk)}",
+}
+
+
+@pytest.mark.parametrize("key", FOUND_BY.values(), ids=FOUND_BY)
+def test_an_order_is_found_by_what_a_customer_says_whatever_its_capitals(boss, order, key):
+    mine = changes.create("Grace.Hopper@example.com", 100, "EUR", database_now())
+    assert boss.get("/admin/find/", {"q": key(mine)}).headers["Location"] == page_of(mine)
+    assert str(mine.pk) in boss.get(list_of(Order), {"q": key(mine)}).content.decode()
+
+
+def test_several_orders_or_none_are_a_page(boss, order):
     new_order()
-    assert boss.get("/admin/find/", {"q": "ada@example.com"}).status_code == 200
-    for key in (str(uuid7()), "nobody@example.com", "a, b", "\x00"):
+    for key in ("ada@example.com", str(uuid7()), "nobody@example.com", "a, b", "\x00"):
         assert boss.get("/admin/find/", {"q": key}).status_code == 200
 
 
-def test_an_order_is_found_by_the_number_in_the_customers_mail(boss, order):
+def test_a_mail_names_the_number_that_pages_show(boss, order):
     number = short(order.pk)
     changes.change(order.pk, "pay")
     assert f"order {number}" in OutboxMessage.objects.get().payload
-    for key in (f"Order {number}", number.lower(), f"#{number}"):
-        assert boss.get("/admin/find/", {"q": key}).headers["Location"] == page_of(order)
-    for page in (list_of(Order), page_of(order), f"{list_of(Order)}?q={number}"):
+    for page in (list_of(Order), page_of(order)):
         assert number in boss.get(page).content.decode()
-
-
-def test_an_address_is_found_whatever_its_capitals(boss, order):
-    mine = changes.create("Grace.Hopper@example.com", 100, "EUR", database_now())
-    found = boss.get("/admin/find/", {"q": "grace.HOPPER@Example.COM"})
-    assert found.headers["Location"] == page_of(mine)
-    assert str(mine.pk) in boss.get(f"{list_of(Order)}?q=GRACE.hopper@example.com").content.decode()
 
 
 def test_a_sent_message_has_a_way_to_its_order_and_back(boss, order):
@@ -119,7 +114,7 @@ def test_a_new_token_is_shown_once(boss):
     assert answer.status_code == 200
     assert "no-store" in answer.headers["Cache-Control"]
     token = identify(text)
-    assert (token.name, token.rate, token.created_by) == ("web shop", None, "boss")
+    assert (token.name, token.rate, token.created_by) == ("web shop", None, "M. Okafor")
     for page in (page_of(token), list_of(ApiToken), list_of(OperatorAction)):
         assert text not in boss.get(page).content.decode()
     assert token.prefix in boss.get(page_of(token)).content.decode()
@@ -142,16 +137,6 @@ def test_a_wrong_value_makes_no_token(boss):
     answer = boss.post(f"{list_of(ApiToken)}add/", {"name": "", "customer_id": "", "rate": "-1"})
     assert answer.status_code == 200
     assert not ApiToken.objects.exists()
-
-
-def test_making_and_revoking_tokens_needs_rights(db):
-    token, text = issue("shop", ME)
-    reader = client_with("view_apitoken")
-    assert reader.get(list_of(ApiToken)).status_code == 200
-    assert reader.get(f"{list_of(ApiToken)}add/").status_code == 403
-    lever = lever_of(ApiToken, "revoke", token)
-    assert reader.post(lever, {"id": token.pk, "reason": "because I can"}).status_code == 403
-    assert identify(text) == token
 
 
 def test_a_token_is_revoked_with_a_reason(boss):

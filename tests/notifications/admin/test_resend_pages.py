@@ -6,7 +6,6 @@ import json
 from html import unescape
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from config.database.clock import database_now
@@ -18,13 +17,6 @@ from tests.config.admin.conftest import client_with, lever_of, page_of
 from tests.notifications.conftest import ME
 
 WHY = "she never got it"
-
-
-@pytest.fixture
-def boss(db) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("boss"))
-    return client
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
@@ -17,8 +15,7 @@ from outbox.letters.models import DeadLetter
 from outbox.models import FailureGroup
 from outbox.replay_batches import requests
 from outbox.replay_batches.models import ReplayBatch
-from tests.config.admin.conftest import list_of, page_of
-from tests.config.admin.test_pages import seen
+from tests.config.admin.conftest import list_of, page_of, queries_of, seen
 from tests.outbox.groups.test_arrivals import letter
 from tests.outbox.replay_batches.conftest import scripted
 from tests.outbox.replay_batches.scripted_flow import step
@@ -95,16 +92,11 @@ def test_a_group_whose_letters_were_restored_is_not_worked_on(causes):
 def test_list_and_page_say_resolving_and_ask_as_much_for_many_batches(boss, causes):
     holding(source="swift")
 
-    def queries() -> int:
-        with CaptureQueriesContext(connection) as captured:
-            html = seen(boss, f"{list_of(FailureGroup)}?state=resolving")
-        assert html.count("Resolving</") >= 2
-        return len(captured)
-
-    queries()
-    few = queries()
+    resolving = f"{list_of(FailureGroup)}?state=resolving"
+    assert seen(boss, resolving).count("Resolving</") >= 2
+    few = len(queries_of(boss, resolving))
     for _ in range(5):
         holding(source="swift")
-    assert queries() == few
+    assert len(queries_of(boss, resolving)) == few
     assert "Replay batch" in seen(boss, page_of(causes[0]))
     assert "works on it" not in seen(boss, page_of(causes[2]))

@@ -6,8 +6,6 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from buffer.events.models import BufferedEvent
 from config.database.clock import database_now
@@ -15,13 +13,13 @@ from config.kafka import Replayed
 from outbox.groups.models import FailureGroup
 from outbox.letters.burial import Letter, bury
 from outbox.letters.models import DeadLetter
-from tests.config.admin.conftest import _plain_http, boss, client_with, list_of, page_of, reveal, rows  # noqa: F401 (fixtures)
+from tests.config.admin.conftest import client_with, list_of, page_of, queries_of, reveal
 
 pytestmark = pytest.mark.django_db
 ROW = "value too long\nDETAIL:  Failing row contains (ada@example.com)."
 
 
-def test_the_row_in_an_old_error_is_hidden_until_it_is_revealed(boss, rows):  # noqa: F811 (the fixtures)
+def test_the_row_in_an_old_error_is_hidden_until_it_is_revealed(boss, rows):
     DeadLetter.objects.filter(pk=rows.late.pk).update(error=ROW, traceback=f"Traceback\nDataError: {ROW}")
     for client in (boss, client_with("view_deadletter")):
         html = client.get(page_of(rows.late)).content.decode()
@@ -39,7 +37,7 @@ def letter_of_mail(number=1, **more):
     return Letter("outbox", "deliver", "refused", "550 no", record, topic_id=pk, business_key=f"order:{number}", **more)
 
 
-def test_a_mail_has_no_place_in_a_topic_and_leads_to_its_message_and_its_order(boss):  # noqa: F811
+def test_a_mail_has_no_place_in_a_topic_and_leads_to_its_message_and_its_order(boss):
     bury([letter_of_mail()], "outbox", database_now())
     letter = DeadLetter.objects.get()
     html = boss.get(page_of(letter)).content.decode()
@@ -49,12 +47,12 @@ def test_a_mail_has_no_place_in_a_topic_and_leads_to_its_message_and_its_order(b
     assert "-1" not in re.sub(r"[0-9a-f-]{36}", "", origin)  # an id may hold it
 
 
-def test_a_batch_on_its_way_has_no_position_either(boss, rows):  # noqa: F811
+def test_a_batch_on_its_way_has_no_position_either(boss, rows):
     origin = boss.get(page_of(rows.refused)).content.decode().partition("Origin</h2>")[2].partition("</section>")[0]
     assert "/-1/" not in origin
 
 
-def test_the_key_of_a_letter_never_leads_back_to_itself(boss, rows):  # noqa: F811
+def test_the_key_of_a_letter_never_leads_back_to_itself(boss, rows):
     html = boss.get(page_of(rows.late)).content.decode()
     found = re.search(r'<dt>About</dt><dd><a href="([^"]+)"', html)
     there = boss.get(found[1].replace("&amp;", "&"))
@@ -65,7 +63,7 @@ def test_the_key_of_a_letter_never_leads_back_to_itself(boss, rows):  # noqa: F8
     assert nothing.status_code == 200
 
 
-def test_a_letter_leads_to_the_newer_and_the_older_of_its_group(boss):  # noqa: F811
+def test_a_letter_leads_to_the_newer_and_the_older_of_its_group(boss):
     for number in range(1, 4):
         bury([letter_of_mail(number)], "outbox", database_now())
     oldest, middle, newest = DeadLetter.objects.order_by("pk")
@@ -76,7 +74,7 @@ def test_a_letter_leads_to_the_newer_and_the_older_of_its_group(boss):  # noqa: 
     assert sides == [(page_of(middle), ""), (page_of(newest), page_of(oldest)), ("", page_of(middle))]
 
 
-def test_a_letter_alone_may_not_fail_again_because_of_itself(boss):  # noqa: F811
+def test_a_letter_alone_may_not_fail_again_because_of_itself(boss):
     now = database_now()
     bury([letter_of_mail(1)], "outbox", now - timedelta(seconds=5))
     first = DeadLetter.objects.get()
@@ -88,7 +86,7 @@ def test_a_letter_alone_may_not_fail_again_because_of_itself(boss):  # noqa: F81
     assert boss.get(page_of(last)).context["again"] is None
 
 
-def test_a_search_in_the_list_finds_letters_of_every_state(boss, rows):  # noqa: F811
+def test_a_search_in_the_list_finds_letters_of_every_state(boss, rows):
     for state in ("open", "requeued", "resolved", "discarded"):
         DeadLetter.objects.filter(pk=rows.late.pk).update(status=state)
         for query in ("", "&state=open", "&state=resolved"):
@@ -97,14 +95,12 @@ def test_a_search_in_the_list_finds_letters_of_every_state(boss, rows):  # noqa:
             assert re.search(r'aria-current="true">All<', html)
 
 
-def test_only_keys_are_asked_for_with_a_limit(boss, rows):  # noqa: F811
+def test_only_keys_are_asked_for_with_a_limit(boss, rows):
     """A planner that sees LIMIT and whole rows walks the primary key: 4 s for an old group on MySQL."""
     group = page_of(FailureGroup.objects.get(pk=rows.late.group_id))
     letters = list_of(DeadLetter)
     for url in (letters, f"{letters}?state=all&group__id__exact={rows.late.group_id}", group, page_of(rows.late)):
-        with CaptureQueriesContext(connection) as queries:
-            boss.get(url)
-        asked = [query["sql"] for query in queries if "outbox_deadletter" in query["sql"] and "LIMIT" in query["sql"]]
+        asked = [sql for sql in queries_of(boss, url) if "outbox_deadletter" in sql and "LIMIT" in sql]
         limited = [sql for sql in asked if "pk" not in sql.partition("FROM")[0] and "ORDER BY" in sql]
         several = [
             sql

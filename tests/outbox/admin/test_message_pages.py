@@ -12,9 +12,10 @@ from config.admin.levers import Operator
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction
 from outbox.channels import permits
-from outbox.models import ChannelState, DeliveryAttempt, OutboxMessage
-from tests.config.admin.conftest import client_with, list_of, page_of, reveal
-from tests.config.admin.test_pages import seen
+from outbox.messages.retention import sweep_keys
+from outbox.models import ChannelState, DeliveryAttempt, IdempotencyKey, OutboxMessage
+from tests.config.admin.conftest import client_with, list_of, page_of, reveal, seen
+from tests.outbox.scripted import promise
 
 pytestmark = pytest.mark.django_db
 STATES = [state.value for state in OutboxMessage.State]
@@ -130,13 +131,6 @@ def test_a_page_offers_what_can_be_done_and_says_once_why_the_rest_cannot(boss, 
     )
 
 
-def test_levers_need_their_right(messages):
-    client = client_with("view_outboxmessage")
-    assert pull(client, "outboxmessage", "cancel", messages["pending"]).status_code == 403
-    messages["pending"].refresh_from_db()
-    assert messages["pending"].state == "pending"
-
-
 def test_a_channel_is_paused_and_resumed_with_a_reason(boss, messages):
     row = ChannelState.objects.get()
     pull(boss, "channelstate", "pause", row, reason="the provider is moving")
@@ -191,3 +185,15 @@ def test_a_key_that_no_row_can_have_is_answered_like_one_that_no_row_has(boss, m
         answer = pull(boss, "channelstate", "pause", SimpleNamespace(pk=key), reason="x")
         assert answer.status_code in (200, 302, 404), repr(key)
     assert not ChannelState.objects.get().paused
+
+
+@pytest.mark.parametrize("days", [0, 6.5, 30])
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_the_page_of_an_old_message_shows_its_key(boss, memory, days, rounds):
+    """Also one that is kept longer than others."""
+    pk, then = promise(key="zq-planted"), database_now() - timedelta(days=days)
+    OutboxMessage.objects.update(created_at=then)
+    IdempotencyKey.objects.update(created_at=then)
+    for ago in range(rounds - 1, -1, -1):
+        sweep_keys(database_now() - timedelta(days=ago))
+    assert "zq-planted" in boss.get(f"/admin/outbox/outboxmessage/{pk}/change/").content.decode()

@@ -28,13 +28,6 @@ def pages(waiting):
     store(*[stored(2_001 + number) for number in range(60)])
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_breaks_the_policy(page, pages, scheme):
-    page.emulate_media(color_scheme=scheme)
-    for url in URLS:
-        assert page.goto(url).status == 200
-
-
 @pytest.mark.parametrize("width", [390, 768, 1024, 1440])
 def test_nothing_sticks_out_and_no_times_overlap(page, pages, width):
     page.set_viewport_size({"width": width, "height": 900})

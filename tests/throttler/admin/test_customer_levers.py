@@ -14,8 +14,6 @@ from throttler.models import Customer
 
 pytestmark = pytest.mark.django_db
 WHY = "they asked for it on the phone"
-RIGHTS = {"rate": "rate_customer", "life": "rate_customer", "weight": "rate_customer", "hold": "hold_customer", "resume": "hold_customer",
-          "purge": "purge_customer"}  # fmt: skip
 
 
 def mark(client, name, customer="harbour-foods"):
@@ -76,31 +74,6 @@ def test_there_is_nothing_to_drop_when_nothing_waits(boss):
     add_customer(), add_owner()
     assert "There is nothing to do." in boss.get(lever("purge")).content.decode()
     assert "Not possible now: drop the backlog" in boss.get(PAGE).content.decode()
-
-
-@pytest.mark.parametrize("name", RIGHTS)
-def test_each_lever_asks_its_own_right(waiting, name):
-    if name == "resume":
-        Customer.objects.update(held=True)
-    before = Customer.objects.values().get()
-    others = set(RIGHTS.values()) - {RIGHTS[name]}
-    without = client_with("view_customer", *others)
-    data = {
-        "id": "harbour-foods",
-        "reason": WHY,
-        "rates": "1/s",
-        "life": "1 h",
-        "weight": "3",
-        "seen": row().updated_at.isoformat(),
-    }
-    refused = without.post(lever(name), data)
-    assert refused.status_code == 403
-    assert b"Nothing was changed." in refused.content
-    assert without.get(lever(name)).status_code == 403
-    assert Customer.objects.values().get() == before
-    assert OperatorAction.objects.get().verb == "refused"
-    assert client_with(RIGHTS[name]).post(lever(name), data).status_code == 403  # who may not look at it
-    assert client_with("view_customer", RIGHTS[name]).post(lever(name), data).status_code == 302
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,11 @@
 import re
 
 import pytest
-from django.db import OperationalError, connection
-from django.test.utils import CaptureQueriesContext
+from django.db import OperationalError
 
 from config.telemetry.redaction import DOTS
 from outbox.models import OperatorAction
-from tests.config.admin.conftest import client_with
+from tests.config.admin.conftest import client_with, queries_of, seen, walk
 from tests.throttler.admin.conftest import LIST, add_customer, add_lane, add_owner, store, stored
 from throttler.admin import waiting_messages
 from throttler.messages import moment_of
@@ -17,20 +16,15 @@ from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import OverflowStore
 
 pytestmark = pytest.mark.django_db
-INLINE = re.compile(rb"<style|\sstyle=|<script(?![^>]*\ssrc=)|\son\w+=|javascript:")
 MESSAGES = f"{LIST}messages/?customer=harbour-foods"
 LOOK = ("view_customer", "view_overflowmessage")
 
 
-def seen(client, url, status=200):
-    response = client.get(url)
-    assert response.status_code == status, url
-    assert not INLINE.search(response.content), url
-    return response.content.decode()
+SHOWN = r">(n-\d+)</a>"
 
 
 def shown(html):
-    return re.findall(r">(n-\d+)</a>", html)
+    return re.findall(SHOWN, html)
 
 
 def message(offset, more=""):
@@ -46,22 +40,15 @@ def buffered(db):
 
 
 def test_pages_show_what_waits_and_nothing_else_oldest_first(boss, buffered):
-    found, url = [], MESSAGES
-    while url:
-        html = seen(boss, url)
-        found += shown(html)
-        more = re.search(r'rel="next" href="([^"]+)"', html)
-        url = f"{LIST}messages/{more[1].replace('&amp;', '&')}" if more else ""
-    assert found == [f"n-{offset}" for offset in range(2_001, 2_131)]
+    pages, _ = walk(boss, MESSAGES, "next", SHOWN)
+    assert [name for page in pages for name in page] == [f"n-{offset}" for offset in range(2_001, 2_131)]
 
 
 def test_a_page_reads_one_page_of_rows(boss, buffered):
-    with CaptureQueriesContext(connection) as captured:
-        seen(boss, MESSAGES)
-    queries = [query["sql"] for query in captured if "overflowmessage" in query["sql"]]
-    assert len(queries) == 1
-    assert "LIMIT" in queries[0] or "r.most" in queries[0]
-    assert len(captured) <= 10
+    asked = queries_of(boss, MESSAGES)
+    (read,) = [sql for sql in asked if "overflowmessage" in sql]
+    assert "LIMIT" in read or "r.most" in read
+    assert len(asked) <= 10
 
 
 def test_a_message_is_found_by_its_notification_id_also_when_it_has_left(boss, buffered):
