@@ -261,7 +261,9 @@ def test_every_alert_is_in_the_runbook_and_has_a_test(name):
 
 
 def test_every_alert_links_to_its_own_heading():
-    links = re.findall(r"runbook_url: https://spillway\.example/docs/alerts\.md#(\w+)", page("deploy/prometheus/alerts.yml"))
+    links = re.findall(
+        r"runbook_url: https://spillway\.example/docs/alerts\.md#(\w+)", page("deploy/prometheus/alerts.yml")
+    )
     assert links == [name.lower() for name in alerts()]
 
 
