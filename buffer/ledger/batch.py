@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from buffer.ledger.models import Group, KnownMovement, Row
+from buffer.ledger.statements import Group, KnownMovement, Row
 from buffer.ledger.topics import Merchant, Movements, Variant
 from config.database.upsert import Packed
 from config.kafka import Record

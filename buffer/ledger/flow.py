@@ -13,8 +13,9 @@ from django.db.models import Count, Sum
 
 from buffer.home import ledger_stages
 from buffer.ledger.handler import GROUP, LONGEST_NAME, Track
-from buffer.ledger.models import NAME, InventoryStock, InventoryTracking
+from buffer.ledger.models import InventoryStock, InventoryTracking
 from buffer.ledger.movement_letters import MovementLetters
+from buffer.ledger.statements import NAME
 from buffer.ledger.topics import Movements, Source, sources
 from config.flows import Check, Sample, Stage, Worker
 from config.kafka import Record, topic_name

@@ -12,18 +12,8 @@ from django.db import transaction
 
 from buffer.events.arrivals import NEWER, Position
 from buffer.ledger.batch import Applied, Key, MovementClassifier, Prepared, Tracked, Verdict
-from buffer.ledger.models import (
-    NAME,
-    Group,
-    InventoryItem,
-    InventoryLocation,
-    InventoryStock,
-    Row,
-    adjust_stocks,
-    insert_movements,
-    read_known,
-    read_stocks,
-)
+from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock
+from buffer.ledger.statements import NAME, Group, Row, adjust_stocks, insert_movements, read_known, read_stocks
 from buffer.ledger.topics import Merchant, Movements, Variant, reference_in, sources
 from config.database.dialects.base import Row as Values
 from config.database.upsert import Upsert, new

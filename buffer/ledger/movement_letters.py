@@ -10,7 +10,8 @@ from django.conf import settings
 
 from buffer.ledger.batch import APPLIED, Prepared, Verdict
 from buffer.ledger.handler import Track
-from buffer.ledger.models import InventoryItem, InventoryLocation, read_known
+from buffer.ledger.models import InventoryItem, InventoryLocation
+from buffer.ledger.statements import read_known
 from buffer.ledger.topics import LOCKED, READABLE, Merchant, Movements, Variant, sources
 from config.kafka import Record, topic_name
 from config.letters import Effect, Judgement, Letters

@@ -9,17 +9,8 @@ from pathlib import Path
 
 from django.db import transaction
 
-from buffer.ledger.models import (
-    NAME,
-    InventoryItem,
-    InventoryLocation,
-    InventoryStock,
-    InventoryTracking,
-    Row,
-    adjust_stocks,
-    insert_movements,
-    read_known,
-)
+from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock, InventoryTracking
+from buffer.ledger.statements import NAME, Row, adjust_stocks, insert_movements, read_known
 from buffer.ledger.topics import LARGEST_DELTA
 from config.admin.levers import Operator
 from config.database.clock import database_now

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from buffer.ledger.handler import GROUP, Track
-from buffer.ledger.models import ADJUST, RECORD, Group, read_known
+from buffer.ledger.statements import ADJUST, RECORD, Group, read_known
 from buffer.models import InventoryStock, InventoryTracking
 from config.database.clock import database_now
 from config.database.upsert import Packed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from buffer.ledger import handler as track
-from buffer.ledger import models as record_module
+from buffer.ledger import statements as record_module
 from buffer.ledger.flow import Ledger
 from buffer.ledger.handler import Track
 from buffer.models import InventoryStock, InventoryTracking

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from buffer.ledger.models import RECORD, KnownMovement
+from buffer.ledger.statements import RECORD, KnownMovement
 from buffer.models import InventoryTracking
 from tests.buffer.ledger.conftest import paid, record, stocks, write
 

@@ -9,7 +9,7 @@ from django.db.models import F, Sum
 
 from buffer.ledger import topics
 from buffer.ledger.flow import Ledger
-from buffer.ledger.models import NAME as LEDGER
+from buffer.ledger.statements import NAME as LEDGER
 from buffer.models import InventoryStock, InventoryTracking
 from buffer.workers import track
 from config.database.clock import database_now
