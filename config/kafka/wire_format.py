@@ -22,8 +22,8 @@ from config.payload import END_BYTES, Excerpt
 # -- Decompress ----------------------------------------------------------------------------------------------
 XERIAL = b"\x82SNAPPY\x00"  # of Java's clients: 16 bytes of header, then blocks, each after its length
 XERIAL_HEADER = 16
-GZIP = b"\x1f\x8b"
-STEP = 16_384  # bytes that gzip is fed at once: what follows a member is copied, and there may be very many
+GZIP, LZ4 = b"\x1f\x8b", b"\x04\x22\x4d\x18"  # with which a member or a frame begins
+STEP = 16_384  # bytes that gzip and lz4 are fed at once: what follows a member is copied, and there may be very many
 
 
 def decompress(codec: int, data: bytes, limit: int) -> tuple[bytes, bool]:
@@ -86,11 +86,15 @@ def _snappy_blocks(data: bytes) -> Iterator[bytes]:
 
 
 def _lz4(data: bytes, most: int) -> bytes:
-    """The first frame, which is all that brokers and clients read."""
-    frame = lz4.frame.LZ4FrameDecompressor()
-    content = frame.decompress(data, max_length=most)
-    if len(content) < most and not frame.eof:
-        raise ValueError("it is cut off")
+    """Frame by frame; what follows the last one and is none is ignored."""
+    content, at = bytearray(), 0
+    while at == 0 or (data.startswith(LZ4, at) and len(content) < most):
+        frame = lz4.frame.LZ4FrameDecompressor()
+        while not frame.eof and len(content) < most:
+            if not (piece := data[at : at + STEP]):
+                raise ValueError("it is cut off")
+            content += frame.decompress(piece, max_length=most - len(content))
+            at += len(piece) - len(frame.unused_data or b"")
     return bytes(content)
 
 

@@ -36,6 +36,21 @@ def test_nothing_beyond_the_limit_is_made(number, encode, limit):
         assert found[:read] == PLAIN[:read]
 
 
+@pytest.mark.parametrize("name", ["gzip", "snappy of Java", "lz4", "zstd"])
+def test_what_was_compressed_in_two_parts_is_read_to_the_end(name):
+    number, encode = CODECS[name]
+    assert decompress(number, encode(PLAIN) + encode(b"the end"), 10**6) == (PLAIN + b"the end", True)
+
+
+def test_many_frames_of_lz4_take_no_longer_than_their_bytes():
+    """Each is fed a step of what follows: all of it, copied for each frame, would be gigabytes."""
+    frames = lz4_encode(b"x") * 20_000
+    assert decompress(3, frames, 10**6) == (b"x" * 20_000, True)
+    assert decompress(3, frames + b"no frame", 10**6) == (b"x" * 20_000, True)
+    with pytest.raises(ValueError, match="it is cut off"):
+        decompress(3, frames[:-6], 10**6)
+
+
 @each_codec
 def test_damage_is_said_to_be_damage(number, encode):
     data = bytearray(encode(PLAIN))

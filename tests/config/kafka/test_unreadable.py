@@ -1,7 +1,9 @@
 """Batches that cannot be unpacked: one record stands for each, and what the client's own codecs read is read."""
 
+import io
 import struct
 
+import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,7 +100,7 @@ def test_every_shape_of_every_codec_is_read_as_the_client_reads_it_or_is_one_rec
 
 
 def test_two_members_and_two_streams_are_read():
-    for codec in (1, 2, 4):
+    for codec in ENCODE:
         ((taken, *_),) = read(LeanRecords, compressed(codec, members(codec, "two")))
         assert [record[5] for record in taken] == [record[2] for record in FOUR], codec
 
@@ -112,6 +114,8 @@ def test_what_the_clients_codec_reads_is_read(codec, parts, data):
         found = data.draw(st.sampled_from([found[:at], found[:at] + b"\1" + found[at + 1 :], found + bytes(at)]))
     try:
         expected = DECODE[codec](found)
+        if codec == 3:  # of which the client reads one frame
+            expected = lz4.frame.open(io.BytesIO(found)).read()
     except Exception:
         return
     assert decompress(codec, found, 10**6) == (expected, True)
