@@ -237,7 +237,8 @@ def quiet_until(subscription: Subscription, when: datetime) -> datetime | None:
     if not quiet:
         return None
     day = local.date() if clock < end else local.date() + timedelta(days=1)
-    return datetime.combine(day, end, tzinfo=local.tzinfo).astimezone(UTC)
+    # Of an hour that comes twice the end that is still to come: `fold` says whether this is its second time.
+    return datetime.combine(day, end.replace(fold=local.fold), tzinfo=local.tzinfo).astimezone(UTC)
 
 
 # -- Retention -----------------------------------------------------------------------------------------------

@@ -163,6 +163,20 @@ def test_quiet_hours_go_by_the_clock_of_their_zone(at, until):
     assert quiet_until(row, at) == until
 
 
+@pytest.mark.parametrize(
+    ("at", "until"),
+    [
+        (datetime(2026, 10, 25, 0, 15, tzinfo=UTC), datetime(2026, 10, 25, 0, 30, tzinfo=UTC)),  # 02:15, summer time
+        (datetime(2026, 10, 25, 0, 45, tzinfo=UTC), None),
+        (datetime(2026, 10, 25, 1, 15, tzinfo=UTC), datetime(2026, 10, 25, 1, 30, tzinfo=UTC)),  # 02:15 once more
+        (datetime(2026, 10, 25, 1, 30, tzinfo=UTC), None),
+    ],
+)
+def test_quiet_hours_that_end_in_the_hour_that_comes_twice_end_behind_now(at, until):
+    row = Subscription(quiet_from=time(22), quiet_to=time(2, 30), zone="Europe/Berlin")
+    assert quiet_until(row, at) == until
+
+
 def test_two_who_look_at_the_same_time_write_each_notice_once(subscribe, needed, monkeypatch):
     """Neither has seen what the other one is about to write."""
     subscribe()
