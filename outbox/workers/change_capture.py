@@ -18,7 +18,7 @@ from django.db.models import Max
 from config.database.clock import database_now
 from config.fields import smallest_uuid7
 from config.gate import Gate, InvalidRecord
-from config.kafka import topic_name
+from config.kafka import Record, topic_name
 from config.kafka.debezium import Change, change_of, shown, time_of
 from config.letters import Effect, Judgement, Letters, Refusal
 from config.telemetry.redaction import masked_error
@@ -102,6 +102,20 @@ def uuid_of(value: object) -> UUID:
         # Its time decides the partition, and how far the CDC path has come.
         raise InvalidRecord("bad_id", f"`id` is {shown(value)}, not a UUID of version 7")
     return pk
+
+
+def message_in(record: Record) -> str:
+    """The id of the message that a record names, in its value or its key, also where the gate takes neither; or "".
+
+    Nothing but an id: what else stands there is nobody's to show.
+    """
+    for part in (record.value, record.key):
+        try:
+            change = change_of(GATE.decode(part))
+            return str(uuid_of(change.row["id"] if change else None))
+        except (InvalidRecord, TypeError, KeyError):
+            continue
+    return ""
 
 
 def whole(read: UUID) -> UUID:

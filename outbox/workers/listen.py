@@ -17,7 +17,7 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 from config.database.clock import database_now
 from config.fields import uuid7_milliseconds
 from config.gate import InvalidRecord
-from config.kafka import RecordBatch, topic_name
+from config.kafka import Record, RecordBatch, topic_name
 from config.telemetry.logs import log
 from outbox.bookkeeping import counters
 from outbox.channels.handlers import MessageHandler, handlers
@@ -93,6 +93,9 @@ class Listen(LetterHandler):
         self.newest = 0  # milliseconds in the newest id that was hinted at
         self.unheard = Unheard()  # the batch's transaction commits them
         self.threads = [DeliveryThread(handler, stop) for handler in handlers().values()]
+
+    def key_in(self, record: Record) -> str:
+        return change_capture.message_in(record)
 
     def prepare(self, batch: RecordBatch) -> Verdicts:
         ids: dict[uuid.UUID, float] = {}

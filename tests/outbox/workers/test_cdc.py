@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.gate import InvalidRecord
-from outbox.workers.change_capture import MAX_BYTES, Hint, Skip, read_change
+from config.kafka import Replayed
+from outbox.workers.change_capture import MAX_BYTES, Hint, Skip, message_in, read_change
 
 SAMPLES = json.loads((Path(__file__).parents[1] / "debezium_samples.json").read_text())
 VERDICTS = {"u": Skip.UPDATE, "d": Skip.DELETE, "t": Skip.TRUNCATE, "tombstone": Skip.TOMBSTONE}
@@ -242,3 +243,29 @@ def test_integers_of_any_precision_are_the_same_moment(at):
     moments = [told({**ROW, "created_at": n}).created_at for n in (micro // 1000, micro, micro * 1000)]
     exact = at.replace(tzinfo=UTC)
     assert moments == [exact.replace(microsecond=exact.microsecond // 1000 * 1000), exact, exact]
+
+
+def record(value: bytes | None, key: bytes | None = None) -> Replayed:
+    return Replayed("outbox", 0, 7, 0, key, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "named"),
+    [
+        ({**ROW, "event_type": ""}, None, str(ID)),
+        ({"op": "c", "after": {**ROW, "created_at": "noon"}}, None, str(ID)),
+        ({**ROW, "__op": "?"}, {"id": str(ID)}, str(ID)),
+        ("no row", {"payload": {"id": b64encode(ID.bytes).decode()}}, str(ID)),
+        ("no row", None, ""),
+        ({**ROW, "id": "anna@shop.example"}, None, ""),
+        ({"op": "c", "after": [1]}, {"id": 7}, ""),
+    ],
+)
+def test_a_record_that_is_refused_names_its_message_all_the_same(value, key, named):
+    letter = record(json.dumps(value).encode(), key and json.dumps(key).encode())
+    assert message_in(letter) == named
+
+
+@given(st.binary(), st.none() | st.binary())
+def test_no_bytes_of_a_key_or_value_raise_anything(value, key):
+    message_in(record(value, key))
