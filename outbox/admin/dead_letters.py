@@ -73,7 +73,10 @@ def _pull(verb: str, keys: list[UUID], operator: Operator, reason: str, code: st
 
 def _why_closed(letter: DeadLetter) -> str:
     age, state = humanize.ago(letter.updated_at, timezone.now()), letter.get_status_display().lower()
-    note = masked_error(letter.note) if letter.note != state else ""
+    # Of what ended after a requeue the note says how that began: only what was seen in the end is true still.
+    begun = letter.status != DeadLetter.Status.REQUEUED and letter.requeued_at is not None
+    words = letter.evidence or ("" if begun else letter.note)
+    note = masked_error(words) if words != state else ""
     return f"Already {state} {age}: {note}." if note else f"Already {state} {age}."
 
 

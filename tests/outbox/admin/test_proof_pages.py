@@ -90,6 +90,20 @@ def test_what_fails_again_at_once_is_not_called_a_success(boss, letter, monkeypa
     assert DeadLetter.objects.get().status == "failed_again"
 
 
+def test_what_failed_again_is_not_said_to_be_on_its_way(boss, letter, memory, go):
+    """Its note tells how its requeue began; what became of it stands in the evidence."""
+    levers.pull("requeue", [letter.pk], ME, "try")
+    assert "Already requeued 0" in pull(boss, "requeue", letter)
+    assert "the message is pending again." in pull(boss, "requeue", letter)
+    memory.answers = [PERMANENT]
+    go(memory)
+    look()
+    said = pull(boss, "requeue", letter)
+    assert said.startswith("Already failed again")
+    assert "pending" not in said
+    assert DeadLetter.objects.get(pk=letter.pk).evidence in said
+
+
 def test_a_discard_keeps_its_code_and_is_restored_on_the_page(boss, letter):
     assert "Restore" not in text(boss, letter)
     assert pull(boss, "discard", letter, choice="duplicate") == "Discarded 1 letter."
