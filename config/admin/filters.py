@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, cast
 
-from django.contrib import admin
-from django.contrib.admin.views.main import SEARCH_VAR, ChangeList
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ERROR_FLAG, IGNORED_PARAMS, PAGE_VAR, SEARCH_VAR, ChangeList
 from django.db import models
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseRedirect
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
+from config.admin.lists import AFTER, BEFORE
 from config.fields import smallest_uuid7
 
 EVERY = "all"  # the choice of a filter that leaves the list as it is
@@ -35,6 +36,14 @@ class Segments(admin.SimpleListFilter):
         self.searching = bool(request.GET.get(SEARCH_VAR, "").strip())
         super().__init__(request, params, model, page)
 
+    @property
+    def unknown(self) -> str:
+        """Of a value that is none of the choices: a sentence for the page, which shows the default instead."""
+        value, known = self.value(), [str(value) for value, _words in self.lookup_choices]
+        if not value or value in known:
+            return ""
+        return f"“{str(value)[:40]}” is no choice of “{self.parameter_name}”; there are {', '.join(known[:20])}."
+
     def lookups(self, request: HttpRequest, model_admin: admin.ModelAdmin) -> Sequence[tuple[str, str]]:
         return self.choices_in_words
 
@@ -53,6 +62,36 @@ class Segments(admin.SimpleListFilter):
         for value, words in self.choices_in_words:
             query = changelist.get_query_string({str(self.parameter_name): value})
             yield {"selected": value == self.chosen(), "query_string": query, "display": words}
+
+
+# -- What an address asks for, and its list does not have ----------------------------------------------------
+OF_DJANGO = {*IGNORED_PARAMS, PAGE_VAR, BEFORE, AFTER}
+
+
+def list_without_strangers(page: Any, request: HttpRequest) -> HttpResponseRedirect | None:
+    """To the same list without the parameters that it does not have, and a sentence about them; None where it has all.
+
+    Django answers 400, and a person who mistyped a link has lost their list.
+    """
+    strange = [
+        name
+        for name, value in request.GET.items()
+        if name not in OF_DJANGO and not page.lookup_allowed(name, value, request)
+    ]
+    if not strange:
+        return None
+    query = request.GET.copy()
+    for name in strange:
+        del query[name]
+    unreadable = strange == [ERROR_FLAG]  # Django has been here before, and found a value that is none
+    asked = ", ".join(f"“{name[:40]}”" for name in strange if name != ERROR_FLAG)
+    names = [str(shown.parameter_name) for shown in page.get_list_filter(request) if hasattr(shown, "parameter_name")]
+    there = f" It has {', '.join(names)}." if names else ""
+    words = (
+        "The address held a value that cannot be read." if unreadable else f"This list has no filter {asked}.{there}"
+    )
+    messages.warning(request, f"{words} The list is shown without it.", fail_silently=True)
+    return HttpResponseRedirect(f"{request.path}?{query.urlencode()}")
 
 
 # -- A time range --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied, SuspiciousOperation, ValidationError
 from django.db import DataError, models
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -26,7 +26,7 @@ from django.utils.safestring import SafeString
 
 from config import replica
 from config.admin import export, humanize
-from config.admin.filters import EVERY, TIMES, ByTime, WithinTime
+from config.admin.filters import EVERY, TIMES, ByTime, WithinTime, list_without_strangers
 from config.admin.forms import LeverForm
 from config.admin.html import moment
 from config.admin.levers import Lever, LeverResult
@@ -297,6 +297,8 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
 
     def changelist_view(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> HttpResponse:
         """A list of what happened is read from the replica, where there is one; what is there now from the primary."""
+        if elsewhere := list_without_strangers(self, request):
+            return elsewhere
         context = {"title": str(self.opts.verbose_name_plural).capitalize(), **(extra_context or {})}
         may_lag, answer = bool(self.happened) and request.method == "GET", super().changelist_view
         return replica.for_reader(request, may_lag, lambda: answer(request, context))
@@ -318,7 +320,7 @@ class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
             return back
         try:
             changelist: Any = self.get_changelist_instance(request)
-        except IncorrectLookupParameters:
+        except (IncorrectLookupParameters, SuspiciousOperation):
             return back
         fault = changelist.within.fault if changelist.within else ""
         return back if fault else export.answer(request, changelist, may_lag=bool(self.happened))

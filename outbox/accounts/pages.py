@@ -21,6 +21,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
+from config.admin.filters import list_without_strangers
 from config.admin.levers import operator_of
 from outbox.accounts.links import Welcome, free_name, lifetime, make_link, send_link
 from outbox.accounts.roles import all_that, in_words, named, roles_in_words
@@ -115,6 +116,9 @@ class RecordedAdmin(admin.ModelAdmin):
     def state_of(self, row: Any) -> State:
         """What decides what this account or role may do."""
         raise NotImplementedError
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return list_without_strangers(self, request) or super().changelist_view(request, extra_context)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return _is_superuser(request)
