@@ -30,6 +30,7 @@ def send(address: str, subject: str, text: str) -> str:
         )
         with closing(channels.configured()) as channel:
             outcome = channel.send(mail, str(key))
+            there = f"{channel.where}: " if channel.where and outcome.kind == "unreachable" else ""
     except (ValueError, BadSetting) as error:
         return channels.error_line(error)
-    return "" if outcome.ok else outcome.error or outcome.kind
+    return "" if outcome.ok else f"{there}{outcome.error or outcome.kind}"

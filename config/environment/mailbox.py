@@ -41,7 +41,9 @@ def check(address: str) -> str:
     if SEPARATORS.search(address) or " " in address:
         raise ValueError("it is not one bare address: no names, lists, comments, quotes or spaces")
     local, at, domain = address.rpartition("@")
-    if not at or not LOCAL_PART.fullmatch(local):
+    if not at:
+        raise ValueError("there is no @ in it; an address is like anna@example.com")
+    if not LOCAL_PART.fullmatch(local):
         raise ValueError("the part before the @ is missing, or holds what few servers accept")
     if len(local) > LONGEST_LOCAL_PART:
         raise ValueError(f"the part before the @ is longer than {LONGEST_LOCAL_PART} characters")

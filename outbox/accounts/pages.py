@@ -31,6 +31,9 @@ from outbox.audit_log.actions import record
 FIRST_ROLE = "Support"  # the least one that does something; chosen for a new person until another one is
 
 
+NO_ADDRESS = {"invalid": "That is no e-mail address: one is like anna@example.com."}
+
+
 class RolesField(forms.ModelMultipleChoiceField):
     """Roles as boxes to tick; each says what it allows as it is now."""
 
@@ -52,7 +55,12 @@ class RolesField(forms.ModelMultipleChoiceField):
 class NewPerson(forms.ModelForm):
     """Somebody new: without a password, until their link is used."""
 
-    email = forms.EmailField(required=False, label="E-mail address", help_text="The link to set a password goes here.")
+    email = forms.EmailField(
+        required=False,
+        label="E-mail address",
+        help_text="The link to set a password goes here.",
+        error_messages=NO_ADDRESS,
+    )
     groups = RolesField()
 
     class Meta:
@@ -98,6 +106,11 @@ class Person(UserChangeForm):
     """An account: a role gives what it needs to be of use."""
 
     groups = RolesField()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if email := self.fields.get("email"):
+            email.error_messages.update(NO_ADDRESS)
 
     def clean(self) -> dict[str, Any]:
         given: dict[str, Any] = super().clean() or self.cleaned_data

@@ -245,7 +245,7 @@ class Target:
         self.apprise = Apprise(asset=asset)
         self.plugin: Any = Apprise.instantiate(order["url"], asset=asset, suppress_exceptions=True)
         if self.plugin is None:
-            self.fault = "it is no address that can be notified: look at the examples"
+            self.fault = "it is no address that can be notified: one begins with https:// or another service://, look at the examples"
             return
         names = self._names(str(order["url"]))
         if not set(names) & {schema.lower() for schema in order["schemas"]}:

@@ -69,6 +69,10 @@ def test_an_address_that_is_none_is_refused(boss, mail, address):
     assert not Resend.objects.exists()
 
 
+def test_a_word_without_an_at_is_said_to_be_one(boss, mail):
+    assert "There is no @ in it" in said(ask(boss, mail, text="nobody"))
+
+
 def test_a_suppressed_address_is_refused_and_another_one_is_not(boss, mail):
     suppression.add(["ada@example.com"], ME, "she asked us to")
     assert "give another address, or lift what stops this one" in said(ask(boss, mail))

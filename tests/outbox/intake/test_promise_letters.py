@@ -94,7 +94,7 @@ def test_what_nobody_wants_any_more_fails_again_until_a_copy_says_otherwise():
     judgement = judge([letter()], database_now())[letter().pk]
     assert not judgement.eligible
     assert letters_of(NAME).faults(letter()) == [
-        "`payload` cannot be sent: the part before the @ is missing, or holds what few servers accept - at `$.payload.to`"
+        "`payload` cannot be sent: there is no @ in it; an address is like anna@example.com - at `$.payload.to`"
     ]
     assert edit(payload=MAIL, expires_at=None).status == "requeued"
 
