@@ -152,10 +152,28 @@ KNOWN_BY = {
 }
 
 
+# What each verb does, as `--help` says it.
+DOES = {
+    "list": "the open letters, one a line",
+    "show": "all of a letter, with dots for what its flow does not name",
+    "requeue": "its flow processes it again",
+    "edit": "changes a field in a copy of each, and requeues that",
+    "discard": "give it up; it can be restored",
+    "resolve": "close it: it was dealt with elsewhere",
+    "restore": "open a discarded one again",
+    "batches": "the newest replay batches, or those of these numbers",
+    "pause": "hold a replay batch",
+    "resume": "go on with it",
+    "undo": "back to its preview, before it has begun",
+    "cancel": "end it; what it did stays",
+}
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare them."""
     add = parser.add_argument
-    add("verb", choices=["list", "show", *VERBS, "batches", *LEVERS])
+    meaning = "; ".join(f"{verb}: {words}" for verb, words in DOES.items())
+    add("verb", choices=["list", "show", *VERBS, "batches", *LEVERS], metavar="VERB", help=meaning)
     add("ids", nargs="*", metavar="ID", help="letters; with batches and its levers, replay batches")
     add("--group", type=int, metavar="G", help="only this failure group")
     add("--source", default="", metavar="S", help="only this source (a stream or flow)")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from unittest.mock import Mock
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, load_command_class
 
 from config.database.clock import database_now
 from config.fields import uuid7_milliseconds
@@ -43,6 +43,14 @@ def test_one_call_is_one_batch_with_one_action_and_without_hold_or_canary(script
     action = OperatorAction.objects.get()
     assert (action.verb, action.rows, action.reason) == ("requeue", 29, "the cause is mended")
     assert re.search(r", by command$", action.actor_name)
+
+
+def test_its_help_says_what_each_verb_does():
+    parser = load_command_class("outbox", "dead_letters").create_parser("manage.py", "dead_letters")
+    (verb,) = [action for action in parser._actions if action.dest == "verb"]
+    assert list(verb.choices) == list(console.DOES)
+    said = " ".join(parser.format_help().split())
+    assert all(f"{name}: {words}" in said for name, words in console.DOES.items())
 
 
 def test_what_fails_again_or_is_refused_is_named(scripted):  # noqa: F811

@@ -8,7 +8,7 @@ import re
 from datetime import timedelta
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, load_command_class
 from django.db.models import ProtectedError
 
 from config.admin.levers import Operator
@@ -16,6 +16,7 @@ from config.database.clock import database_now
 from config.letters import Refusal
 from outbox.audit_log.models import OperatorAction
 from throttler.customers import changes
+from throttler.customers.commands import VALUES
 from throttler.customers.policy_cache import changed_terms
 from throttler.models import Customer, Lane
 
@@ -48,6 +49,12 @@ def customers(*args, **options) -> str:
 
 def row(customer_id="C-7"):
     return Customer.objects.get(pk=customer_id)
+
+
+def test_the_help_says_what_each_verb_does():
+    parser = load_command_class("throttler", "customers").create_parser("manage.py", "customers")
+    said = " ".join(parser.format_help().split())
+    assert [verb for verb in ("list", "show", "hold", "resume", "purge", *VALUES) if f"{verb}: " not in said] == []
 
 
 def test_a_file_is_imported_and_the_same_file_again_changes_nothing(load):
