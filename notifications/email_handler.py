@@ -59,6 +59,9 @@ class EmailHandler(MessageHandler):
     def settled(self, results: Sequence[tuple[Message, Outcome]], now: datetime) -> None:
         deliveries.accept([pair for pair in results if pair[1].ok], self.channel.provider, now)
 
+    def where(self) -> str:
+        return self.channel.where
+
     def recipient(self, message: Message) -> str:
         return _recipient(message).casefold()
 

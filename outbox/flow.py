@@ -17,7 +17,7 @@ from config.telemetry.redaction import masked_error
 from outbox import verify
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import JobLease, Watermark
-from outbox.channels.handlers import handlers
+from outbox.channels.handlers import handlers, silent_there
 from outbox.channels.models import ChannelState
 from outbox.delivery.message_letters import MessageLetters
 from outbox.home import OutboxNumbers, gauges, home_row
@@ -140,7 +140,7 @@ def _trouble(state: ChannelState, tries: list[tuple[str, str]]) -> str:
     if state.paused:
         return f"paused: {state.pause_reason}"
     if state.breaker == ChannelState.Breaker.OPEN:
-        return f"nobody answers: {masked_error(state.last_error)}"
+        return f"nobody answers: {silent_there(state.name, masked_error(state.last_error))}"
     if len(tries) < ENOUGH or any(outcome == "sent" for outcome, _ in tries):
         return ""
     (outcome, error), _number = Counter(tries).most_common(1)[0]

@@ -20,7 +20,7 @@ from config.telemetry.redaction import masked_error
 from outbox.bookkeeping import progress
 from outbox.bookkeeping.models import UNSEEN
 from outbox.bookkeeping.progress import LONG, Progress, Trends, away_need, position_needs
-from outbox.channels.handlers import handlers
+from outbox.channels.handlers import handlers, silent_there
 from outbox.channels.kafka import KafkaHandler
 from outbox.channels.models import ChannelState
 from outbox.channels.permits import ITSELF
@@ -285,7 +285,7 @@ def _closed_channel(numbers: OutboxNumbers, state: ChannelState, *, paused: bool
     else:
         at = f" since {humanize.clock(state.opened_at, numbers.now).rpartition(':')[0]}" if state.opened_at else ""
         title = f"Nobody answers at {state.name}{at}"
-        why = f"{masked_error(state.last_error)}. It is tried again by itself."
+        why = f"{silent_there(state.name, masked_error(state.last_error))}. It is tried again by itself."
         since, lever = state.opened_at, "Show channel"
     lasts = paused or (state.opened_at and numbers.now - state.opened_at > UNSEEN)
     return Need(

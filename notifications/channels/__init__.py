@@ -33,6 +33,11 @@ class Channel:
         """The most seconds that `send` takes."""
         return float(settings.EMAIL_TIMEOUT_SECONDS)
 
+    @property
+    def where(self) -> str:
+        """Who is asked to take a mail, without credentials; "" says nothing."""
+        return ""
+
     def send(self, mail: Mail, key: str) -> Outcome:
         """Try once. `key` is the message's id: the same on every try of it, another for every other mail."""
         raise NotImplementedError

@@ -99,6 +99,10 @@ class Anymail(Channel):
         self.keys_last = KEYS_LAST.get(self.provider, 0.0)
         self._lines = Pool(Session)
 
+    @property
+    def where(self) -> str:
+        return self.provider
+
     def send(self, mail: Mail, key: str) -> Outcome:
         with self._lines.one() as line:
             outcome = self._try(line, mail, key)

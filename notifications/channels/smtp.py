@@ -207,6 +207,10 @@ class Smtp(Channel):
     def __init__(self) -> None:
         self._lines = Pool(lambda: Connection(settings.EMAIL_SERVER))
 
+    @property
+    def where(self) -> str:
+        return f"{settings.EMAIL_SERVER.host}:{settings.EMAIL_SERVER.port}"
+
     def send(self, mail: Mail, key: str) -> Outcome:
         with self._lines.one() as line:
             line.deadline = time.monotonic() + self.timeout

@@ -18,6 +18,7 @@ from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin
 from config.telemetry.redaction import masked_error
 from outbox.channels import permits
+from outbox.channels.handlers import silent_there
 from outbox.channels.models import ChannelState
 from outbox.messages.models import DeliveryAttempt, OutboxMessage
 
@@ -80,7 +81,8 @@ class ChannelStateAdmin(ReadOnlyAdmin[ChannelState]):
 
     @admin.display(description="Why")
     def why(self, row: ChannelState) -> str:
-        return row.pause_reason if row.paused else masked_error(row.last_error) if row.failures else ""
+        failing = silent_there(row.name, masked_error(row.last_error)) if row.failures else ""
+        return row.pause_reason if row.paused else failing
 
     def find(self, key: str) -> Iterable[ChannelState]:
         return list(ChannelState.objects.filter(pk=key))
@@ -92,6 +94,7 @@ class ChannelStateAdmin(ReadOnlyAdmin[ChannelState]):
         return {
             "title": f"Channel {row.name}",
             "state": state_of_channel(row, now),
+            "silent_there": silent_there(row.name, masked_error(row.last_error)),
             "waiting": waiting_in(row),
             "errors": list(errors[:MOST_FOUND]) if row.failures or row.paused or row.wait_until else [],
             "facts": [

@@ -122,6 +122,10 @@ class MessageHandler:
         """Messages a second over all workers; 0 is unlimited."""
         return 0.0
 
+    def where(self) -> str:
+        """Who is asked to take messages: a host and its port or a name, without credentials; "" says nothing."""
+        return ""
+
     def recipient(self, message: Message) -> str:
         """Who it is for: only refusals of different ones can be about the account."""
         return message.aggregate
@@ -221,6 +225,12 @@ def handler_of(channel: str) -> MessageHandler:
         return handlers()[channel]
     except KeyError:
         raise ValueError(f"HANDLERS has no channel {channel!r}") from None
+
+
+def silent_there(channel: str, error: str) -> str:
+    """`mail.example:587: TimeoutError`: where nobody answers, and the error, of which the caller has masked what it hides."""
+    handler = handlers().get(channel)
+    return ": ".join(filter(None, [handler.where() if handler else "", error]))
 
 
 def send_budget(handler: MessageHandler) -> float:

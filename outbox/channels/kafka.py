@@ -58,6 +58,9 @@ class KafkaHandler(handlers.MessageHandler):
             for record, result in zip(records, results, strict=True)
         ]
 
+    def where(self) -> str:
+        return ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
+
     def check(self, payload: object) -> None:
         try:
             wanted = msgspec.convert(payload, Payload)

@@ -10,8 +10,11 @@ from django.urls import reverse
 
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.environment.mail import MailServer
 from outbox.audit_log.models import OperatorAction
+from outbox.channels import handlers as registry
 from outbox.channels import permits
+from outbox.flow import Outbox
 from outbox.messages.retention import sweep_keys
 from outbox.models import ChannelState, DeliveryAttempt, IdempotencyKey, OutboxMessage
 from tests.config.admin.conftest import client_with, list_of, page_of, reveal, seen
@@ -149,6 +152,23 @@ def test_a_broken_channel_says_so(boss, messages):
         paused=False, breaker="open", opened_at=database_now(), last_error="refused", failures=9
     )
     assert "Nobody answers" in seen(boss, page_of(ChannelState.objects.get()))
+
+
+def test_an_outage_says_which_server_and_port_do_not_answer_and_no_password(boss, settings, monkeypatch):
+    """On home, and so in the notice; on the channel's page and in its list; in doctor."""
+    settings.EMAIL_SERVER, settings.EMAIL_CHANNEL = MailServer("mail.example", 2525, "ada", "secret-word"), "smtp"
+    monkeypatch.setattr(registry, "installed", {})
+    now = database_now()
+    since = {"opened_at": now, "probe_at": now, "updated_at": now}
+    row = ChannelState.objects.create(
+        name="email", breaker="open", failures=3, last_error="TimeoutError: timed out", **since
+    )
+    (need,) = [need for need in Outbox().home_row(now).needs if need.title.startswith("Nobody answers")]
+    pages = [boss.get(f"/admin/outbox/channelstate/{path}").content.decode() for path in (f"{row.pk}/change/", "")]
+    doctor = [detail for name, _ok, detail in Outbox().diagnose() if name == "channel email"]
+    for told in (need.why, *pages, *doctor):
+        assert "mail.example:2525: TimeoutError: timed out" in told
+        assert "secret-word" not in told
 
 
 def test_search_finds_an_id_and_what_an_aggregate_still_has_to_send(boss, messages):
