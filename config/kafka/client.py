@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -260,6 +261,24 @@ def transactions_supported(admin: kafka.KafkaAdminClient) -> bool:
     """
     versions = {int(key): most for key, (_, most) in admin.api_versions().items()}
     return versions.get(TXN_OFFSET_COMMIT, 0) >= WITH_GENERATION
+
+
+def silent_brokers(admin: kafka.KafkaAdminClient) -> tuple[list[str], int]:
+    """The brokers of the cluster at which nobody answers, and how many there are.
+
+    One that is left alone goes on telling what it remembers: of the others, their topics and what is in sync.
+    """
+    places = [(str(broker["host"]), int(broker["port"])) for broker in admin.describe_cluster()["brokers"]]
+    silent = [f"{host}:{port}" for host, port in places if not _accepts(host, port)] if len(places) > 1 else []
+    return silent, len(places)
+
+
+def _accepts(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), ASKED_FOR_MS / 1000):
+            return True
+    except OSError:
+        return False
 
 
 def controller_skew(admin: kafka.KafkaAdminClient) -> timedelta | None:

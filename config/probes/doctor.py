@@ -18,7 +18,14 @@ from config.database import galera
 from config.database.clock import compared_clocks, database_now
 from config.database.tables import ONLY_READS, missing_migrations, only_reads, require_tables
 from config.flows import flows
-from config.kafka.client import NO_TRANSACTIONS, KafkaError, controller_skew, new_admin, transactions_supported
+from config.kafka.client import (
+    NO_TRANSACTIONS,
+    KafkaError,
+    controller_skew,
+    new_admin,
+    silent_brokers,
+    transactions_supported,
+)
 from config.kafka.topics import TopicState, describe_topics
 from config.partitions import configured, days_left
 from config.partitions.rotation import kept_ahead
@@ -138,12 +145,24 @@ def _flows() -> Iterator[Finding]:
 
 def _broker() -> Iterator[Finding]:
     with closing(new_admin()) as admin:
+        silent, brokers = silent_brokers(admin)
+        yield _brokers(silent, brokers)
+        if 2 * len(silent) >= brokers:
+            return  # what the others tell of topics may be old
         topics = describe_topics(admin)
-        yield Finding("broker", True, f"{','.join(settings.KAFKA_BOOTSTRAP_SERVERS)} answers")
         yield _transactions(transactions_supported(admin))
         yield _broker_clock(controller_skew(admin))
     for topic in topics:
         yield from _topic(topic)
+
+
+def _brokers(silent: list[str], brokers: int) -> Finding:
+    if not silent:
+        return Finding("broker", True, f"{','.join(settings.KAFKA_BOOTSTRAP_SERVERS)} answers")
+    lost = "without a majority nothing is decided or acknowledged, and what is left tells only what it remembers"
+    words = lost if 2 * len(silent) >= brokers else "the others go on"
+    verb = "does" if len(silent) == 1 else "do"
+    return Finding("broker", False, f"{len(silent)} of {brokers} brokers {verb} not answer ({', '.join(silent)}): {words}")
 
 
 def _transactions(supported: bool) -> Finding:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
+import socket
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from itertools import cycle
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from config.database import clock, tables
 from config.database.clock import database_now
 from config.kafka import client as kafka_broker
 from config.kafka.client import controller_skew, transactions_supported
-from config.kafka.topics import create_topics, topic_name
+from config.kafka.topics import TopicState, create_topics, topic_name
 from config.probes import doctor
 from config.processes.alive import identity_of
 from config.telemetry import metrics
@@ -99,6 +100,35 @@ def test_a_client_that_speaks_as_to_an_old_broker_has_no_transactions_either(bro
 def test_the_clock_of_the_controller_is_compared(broker):
     with closing(kafka_broker.new_admin()) as admin:
         assert abs(controller_skew(admin)) < timedelta(seconds=doctor.MOST_SKEW)
+
+
+@pytest.mark.parametrize(
+    ("dead", "told"),
+    [
+        (0, []),
+        (1, ["1 of 3 brokers does not answer", "the others go on"]),
+        (2, ["2 of 3 brokers do not answer", "without a majority nothing is decided"]),
+    ],
+)
+def test_a_broker_that_is_left_alone_is_not_asked_what_it_remembers(monkeypatch, dead, told):
+    """Combined brokers: two of three are dead, and the third goes on naming them, and every topic, as it last was."""
+    with ExitStack() as stack:
+        places = [stack.enter_context(socket.socket()) for _ in range(3)]
+        for number, place in enumerate(places):
+            place.bind(("127.0.0.1", 0))
+            if number >= dead:
+                place.listen()
+        ports = [place.getsockname()[1] for place in places]
+        brokers = [{"broker_id": port, "host": "127.0.0.1", "port": port} for port in ports]
+        admin = SimpleNamespace(describe_cluster=lambda: {"brokers": brokers}, close=lambda: None, api_versions=dict)
+        monkeypatch.setattr(doctor, "new_admin", lambda: admin)
+        monkeypatch.setattr(doctor, "controller_skew", lambda admin: None)
+        monkeypatch.setattr(doctor, "describe_topics", lambda admin: [TopicState("in", 2, 2)])
+        found = findings()
+    assert found["broker"].ok is (dead == 0)
+    assert all(words in found["broker"].detail for words in told)
+    assert [port for port in ports if f":{port}" in found["broker"].detail] == ports[:dead]
+    assert ("topic in" in found) is (dead < 2)
 
 
 def quorum(leader: int, **stamps: int) -> SimpleNamespace:
