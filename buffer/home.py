@@ -205,7 +205,7 @@ def _overdue(numbers: BufferNumbers) -> Need:
 
 def _full(numbers: BufferNumbers) -> Need:
     return Need(
-        "soon",
+        "now",
         "The event buffer is full",
         f"Reading pauses above {settings.BUFFER_HIGH_WATER:,} open orders; all warehouses are flushed.",
         reverse("admin:buffer_bucket_changelist"),

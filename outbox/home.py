@@ -321,7 +321,7 @@ def _throttled(numbers: OutboxNumbers, state: ChannelState, since: datetime) -> 
 
 def _stuck(numbers: OutboxNumbers) -> Need:
     return Need(
-        "soon",
+        "now",
         "Messages are stuck with workers that are gone",
         "Their leases ended and recovery has not run: recover_claims does it, beat should.",
         reverse(LIST) + "?state=processing",

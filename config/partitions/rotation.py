@@ -272,7 +272,7 @@ def _drop(driver: Driver, step: Step) -> Step:
 
 
 # -- Days until the last partition ends ----------------------------------------------------------------------
-SOON_DAYS, NOW_DAYS = 1, 2 / 24
+NOW_DAYS = 3  # from when SpillwayPartitionRunwayShort wakes people
 PERIOD_DAYS = {"month": 31, "day": 1}
 
 
@@ -301,7 +301,7 @@ def partition_needs(now: datetime) -> Iterator[Need]:
     """Tables whose last partition ends soon."""
     for table, days in short(now).items():
         yield Need(
-            urgency="now" if days < NOW_DAYS else "soon" if days < SOON_DAYS else "watch",
+            urgency="now" if days < NOW_DAYS else "soon",
             title=f"Partitions of {table} end in {days:.0f} days" if days else f"{table} has no partition for now",
             why="rotate_partitions has not run for long. Inserts fail after the last partition.",
             url=reverse("admin:partitions"),

@@ -111,6 +111,17 @@ def test_the_page_lists_everything_and_loads_nothing_from_elsewhere(schema):
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\bon\w+=|\bstyle=", html)
 
 
+def test_each_link_of_the_page_leads_somewhere_and_no_word_pushes_a_phone(schema, client):
+    html = client.get("/api/docs").content.decode()
+    for link in set(re.findall(r'<a [^>]*href="([^"]+)"', html)):
+        path, _, place = link.partition("#")
+        assert not path or client.get(path).status_code in (200, 302), link  # home asks who it is
+        assert not place or html.count(f' id="{place}"') == 1, link
+    tables = re.findall(r"<table.*?</table>", html, re.DOTALL)
+    assert all('class="sw-rows"' in table and "<td>" not in table for table in tables), "they are stacked on a phone"
+    assert "overflow-wrap: anywhere" in read(ROOT / "templates" / "static" / "spillway" / "api.css")
+
+
 def test_the_handbook_names_every_route_and_every_code(schema):
     page = read(ROOT / "docs" / "api.md")
     for operation in operations(schema):

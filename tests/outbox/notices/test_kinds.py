@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
 
+from buffer import home as buffer
 from buffer.events.models import Bucket
 from config.database.clock import database_now
+from config.flows import Need
 from config.partitions import rotation
+from outbox import home as outbox
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState
 from outbox.groups.models import FailureGroup, GroupHour, hour_of
 from outbox.models import OutboxMessage, ProofRound
 from outbox.notices.incidents import look
 from outbox.notices.models import KINDS, Incident, Notice
+from outbox.processes import overview as processes
 from outbox.processes.models import WorkerProcess
+from outbox.processes.overview import Liveness
 from outbox.replay_batches.models import ReplayBatch
 from tests.outbox.scripted import promise
+from tests.tree import ROOT
 from throttler.models import Lane
 
 pytestmark = pytest.mark.django_db
@@ -134,6 +142,63 @@ STAGED = {
 
 def test_no_kind_is_left_out():
     assert {name.partition(",")[0] for name in STAGED} == set(KINDS)
+
+
+# -- The priorities of the alerts, beside it -------------------------------------------------------------------
+LINE = re.compile(r"^\| `(\w+)` \| (.+) \| (now|soon) \| ([\w, ]+) \|$", re.MULTILINE)
+LINES = LINE.findall((ROOT / "docs" / "alerts.md").read_text())
+ALERT = re.compile(r"- alert: (\w+)\n.*?labels: \{severity: (\w+), priority: (.+?)\}\n", re.DOTALL)
+ALERTS = ALERT.findall((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())
+WAKES = {"now": "page", "soon": "ticket"}
+
+
+def test_what_wakes_people_is_what_home_says_cannot_wait():
+    severities = {(name, severity) for name, severity, _priority in ALERTS}
+    told = {(name, WAKES[urgency]) for _kind, _words, urgency, names in LINES for name in names.split(", ")}
+    assert told - severities == set()
+    named = {name for name, _severity in told}
+    assert {pair for pair in severities if pair[0] in named} == told, "both rules of an alert that has two"
+    assert all((severity == "page") == ("P3" not in priority) for _name, severity, priority in ALERTS)
+    assert {kind for kind, *_ in LINES} < set(KINDS)
+
+
+def _hangs() -> Need:
+    sighting = SimpleNamespace(state=Liveness.HANGS, row=None)
+    return Need(processes._urgency(sighting, ()), "", "", "", "")
+
+
+URGENT = {
+    "partitions of a table end within three days": lambda: _runway(2.9),
+    "they end, and less than a third is left of what is kept ahead": lambda: _runway(3.1),
+    "one is gone and others go on, or it hangs": _hangs,
+    "the event buffer is full": lambda: buffer._full(SimpleNamespace(open=1)),
+    "messages are held by workers that are gone": lambda: outbox._stuck(SimpleNamespace(stuck=1)),
+}
+STAGES = {
+    "a channel is paused, or nobody answers there": paused_channel,
+    "a partition is stopped, or its reader does not report": stopped_partition,
+    "a worker is gone, and no other one does its work": dead_worker,
+    "messages wait for a decision, or requeued letters are without effect": letters_without_effect,
+    "any other group": new_group,
+}
+
+
+def _runway(days: float) -> Need:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rotation, "short", lambda now: {"a_table": days})
+        (need,) = rotation.partition_needs(database_now())
+    return need
+
+
+@pytest.mark.parametrize(("words", "urgency"), [(words, urgency) for _kind, words, urgency, _names in LINES])
+def test_home_is_as_urgent_as_the_table_says(words, urgency, monkeypatch):
+    if words in URGENT:
+        assert URGENT[words]().urgency == urgency
+    elif words in STAGES:
+        STAGES[words](monkeypatch)
+        look(database_now())
+        kind = next(kind for kind, line, *_ in LINES if line == words)
+        assert {row.urgency for row in Incident.objects.open() if row.kind == kind} == {urgency}
 
 
 @pytest.mark.parametrize("name", STAGED)
