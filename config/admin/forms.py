@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from django import forms
+from django.contrib import admin
+from django.db import models
+from django.http import HttpRequest
 from django.utils.text import capfirst
 
 from config.admin.levers import Lever, fault_of_reason
@@ -20,6 +23,17 @@ LONGEST_REASON = 1000  # characters
 def fault_of(refusal: Refusal) -> forms.ValidationError:
     """What a rule refused, as a sentence."""
     return forms.ValidationError(f"{capfirst(str(refusal)).rstrip('.')}.")
+
+
+class NamedMoments(admin.ModelAdmin):
+    """A page whose forms may ask for a moment: Django labels its two fields with words beside them only."""
+
+    def formfield_for_dbfield(self, db_field: models.Field, request: HttpRequest, **kwargs: object) -> Any:
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if isinstance(db_field, models.DateTimeField) and field:
+            for widget, part in zip(field.widget.widgets, ("date", "time"), strict=True):
+                widget.attrs["aria-label"] = f"{capfirst(str(db_field.verbose_name))}, {part}"
+        return field
 
 
 class CheckedField(forms.CharField):

@@ -27,7 +27,7 @@ from django.utils.safestring import SafeString
 from config import replica
 from config.admin import export, humanize
 from config.admin.filters import EVERY, TIMES, ByTime, WithinTime, list_without_strangers
-from config.admin.forms import LeverForm
+from config.admin.forms import LeverForm, NamedMoments
 from config.admin.html import moment
 from config.admin.levers import Lever, LeverResult
 from config.admin.lists import AFTER, BEFORE, MOST_BEGUN, Keyset, beginning_with
@@ -224,7 +224,7 @@ class KeysetChangeList(ChangeList):
         self.paginator = None
 
 
-class ReadOnlyAdmin(admin.ModelAdmin, Generic[Row]):
+class ReadOnlyAdmin(NamedMoments, Generic[Row]):
     """Base of every admin page: read-only. Subclasses say what the list and the page show, and name the levers."""
 
     place = 50  # in the sidebar, from the top

@@ -22,6 +22,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from config.admin.filters import list_without_strangers
+from config.admin.forms import NamedMoments
 from config.admin.levers import operator_of
 from outbox.accounts.links import Welcome, free_name, lifetime, make_link, send_link
 from outbox.accounts.roles import all_that, in_words, named, roles_in_words
@@ -123,7 +124,7 @@ class Person(UserChangeForm):
 State = dict[str, object]
 
 
-class RecordedAdmin(admin.ModelAdmin):
+class RecordedAdmin(NamedMoments):
     """Only superusers give rights, and what they give or take stands in the trail with what was before."""
 
     def state_of(self, row: Any) -> State:
@@ -162,14 +163,6 @@ class RecordedAdmin(admin.ModelAdmin):
         for row in queryset:
             self._record(request, "delete", row, self.state_of(row), None)
         return super().log_deletions(request, queryset)
-
-    def formfield_for_dbfield(self, db_field: models.Field, request: HttpRequest, **kwargs: object) -> Any:
-        """Django labels the two fields of a moment with words beside them only."""
-        field = super().formfield_for_dbfield(db_field, request, **kwargs)
-        if isinstance(db_field, models.DateTimeField) and field:
-            for widget, part in zip(field.widget.widgets, ("date", "time"), strict=True):
-                widget.attrs["aria-label"] = f"{capfirst(str(db_field.verbose_name))}, {part}"
-        return field
 
     def _now(self, obj: models.Model) -> State:
         return self.state_of(self.model._default_manager.get(pk=obj.pk))  # without what the row has cached

@@ -145,6 +145,13 @@ HEADER, WIDTHS = ("CUSTOMER", "RATE", "BURST", "LIFETIME", "WEIGHT", "STATE"), (
 TERMS = {"rates": "Rate", "burst": "Burst", "ttl_seconds": "Lifetime", "weight": "Weight"}
 FIELDS = ("customer_id", *TERMS, "held", "purge_before", *TIMES)
 PLAIN = {"hold": changes.hold, "resume": changes.resume, "purge": changes.purge}
+# What each verb does, as `--help` says it.
+DOES = {
+    "list": "all customers, one a line", "show": "one, with what waits for it", "hold": "send it nothing; what comes waits",
+    "resume": "send again", "purge": "what waits now goes to notifications-expired", "set-rate": "how much in which time",
+    "set-ttl": "how long a message may wait", "set-weight": "its share where the rate of all is short",
+}  # fmt: skip
+MEANING = "; ".join(f"{verb}: {words}" for verb, words in DOES.items())
 VALUES = {"set-rate": "rates such as 10/s", "set-ttl": "seconds, or “default”", "set-weight": "a whole number"}
 
 

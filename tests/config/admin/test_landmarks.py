@@ -41,7 +41,8 @@ class Walk(HTMLParser):
         self._landmark(tag, given)
         if tag == "label" and given.get("for"):
             self.labelled.add(given["for"])
-        if tag in ("select", "textarea") or (tag == "input" and given.get("type") not in NAMELESS):
+        shown = given.get("type") not in NAMELESS and given.get("class") != "hidden"  # Django's, for password managers
+        if tag in ("select", "textarea") or (tag == "input" and shown):
             named = any(given.get(name) for name in ("aria-label", "aria-labelledby"))
             wrapped = any(outer == "label" for outer, _ in self.open)
             self.fields.append((given.get("id") or given.get("name", "?"), named or wrapped))

@@ -7,14 +7,7 @@ from django.core.management.base import CommandError
 
 from config.letters import Refusal
 from config.processes.commands import VisibleCommand
-from throttler.customers.commands import misuse, run
-
-# What each verb does, as `--help` says it.
-DOES = {
-    "list": "all customers, one a line", "show": "one, with what waits for it", "hold": "send it nothing; what comes waits",
-    "resume": "send again", "purge": "what waits now goes to notifications-expired", "set-rate": "how much in which time",
-    "set-ttl": "how long a message may wait", "set-weight": "its share where the rate of all is short",
-}  # fmt: skip
+from throttler.customers.commands import DOES, MEANING, misuse, run
 
 
 class Command(VisibleCommand):
@@ -24,12 +17,7 @@ class Command(VisibleCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "verb",
-            choices=list(DOES),
-            metavar="VERB",
-            help="; ".join(f"{verb}: {words}" for verb, words in DOES.items()),
-        )
+        parser.add_argument("verb", choices=list(DOES), metavar="VERB", help=MEANING)
         parser.add_argument("customer", nargs="?", default="", metavar="CUSTOMER", help="its id; list takes none")
         words = "set-rate: such as 20/s;10000/day, 0/s is hold; set-ttl: seconds, or default; set-weight: 1 to 100"
         parser.add_argument("value", nargs="?", default="", metavar="RATES|SECONDS|WEIGHT", help=words)
