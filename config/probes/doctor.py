@@ -162,7 +162,9 @@ def _brokers(silent: list[str], brokers: int) -> Finding:
     lost = "without a majority nothing is decided or acknowledged, and what is left tells only what it remembers"
     words = lost if 2 * len(silent) >= brokers else "the others go on"
     verb = "does" if len(silent) == 1 else "do"
-    return Finding("broker", False, f"{len(silent)} of {brokers} brokers {verb} not answer ({', '.join(silent)}): {words}")
+    return Finding(
+        "broker", False, f"{len(silent)} of {brokers} brokers {verb} not answer ({', '.join(silent)}): {words}"
+    )
 
 
 def _transactions(supported: bool) -> Finding:
