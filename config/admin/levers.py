@@ -24,7 +24,9 @@ LOOKED_AT = ("outbox", "buffer", "throttler", "notifications")
 NOT_LOOKED_AT = frozenset({"operatoraction", "actionseal", "actionsubject", "offeredright"})
 VIEW = "view"  # stands for the right to view each of these tables
 
-_SUPPORT = (VIEW, "outbox.requeue_deadletter", "outbox.take_failuregroup", "outbox.keep_savedview")
+_SUPPORT = (
+    VIEW, "outbox.requeue_deadletter", "outbox.take_failuregroup", "outbox.keep_savedview", "notifications.lift_suppression",
+)  # fmt: skip
 _SENIOR = (
     *_SUPPORT, "outbox.view_payload", "outbox.bulk_replay", "outbox.edit_deadletter", "outbox.resolve_deadletter",
     "outbox.discard_deadletter", "outbox.restore_deadletter", "outbox.manage_failuregroup", "outbox.cancel_outboxmessage",
@@ -33,6 +35,7 @@ _SENIOR = (
 _OPERATOR = (
     *_SENIOR, "outbox.send_again_outboxmessage", "outbox.pause_channel", "outbox.replay_topic", "outbox.manage_subscription",
     "outbox.forget_workerprocess", "buffer.flush_bucket", "buffer.hold_bucket", "throttler.rate_customer", "throttler.hold_customer",
+    "outbox.view_operatoraction",
 )  # fmt: skip
 _AUDITOR = (VIEW, "outbox.view_operatoraction", "outbox.keep_savedview")
 # A right that no release knows yet is offered by the one that brings it.
@@ -97,6 +100,7 @@ class LeverResult:
     changed: int
     refused: Sequence[str] = ()
     failed: Sequence[str] = ()
+    next_step: str = ""  # what can be done about it now; HTML where it is safe
 
 
 def _on_its_own_page(*given: object) -> LeverResult:

@@ -128,7 +128,11 @@ class Confirmation:
         outcome = self.lever.pull(ready, self.request.user, form.cleaned_data["reason"], form.choice)
         done = outcome.changed == len(keys) > 0 and not outcome.failed
         level = messages.SUCCESS if done else messages.WARNING
-        messages.add_message(self.request, level, self._result(outcome, keys))
+        said = self._result(outcome, keys)
+        said = format_html("{} {}", said, outcome.next_step) if outcome.next_step else said
+        messages.add_message(self.request, level, said)
+        if len(keys) == 1 and not self._rows(keys).exists():
+            self.rows = []  # the lever has taken the row away: its list is what is left
         return HttpResponseRedirect(self.back)
 
     def _result(self, outcome: LeverResult, keys: list[object]) -> str:
@@ -372,8 +376,9 @@ class ReadOnlyAdmin(NamedMoments, Generic[Row]):
             **self.detail(request, row),
         }
         templates = [f"admin/{label}/{name}/detail.html", "admin/detail.html"]
-        if request.GET.get("part"):  # what the refresh script lays over a page that has one
+        if request.GET.get("part"):  # what the refresh script lays over the page
             templates.insert(0, f"admin/{label}/{name}/part.html")
+            context["around"] = "admin/parts/bare.html"
         return TemplateResponse(request, templates, context)
 
     # -- Levers ---------------------------------------------------------------------------------

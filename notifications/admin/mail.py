@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
@@ -14,11 +15,12 @@ from django.db.models import Exists, OuterRef
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.http import urlencode
 
 from config.admin import humanize
 from config.admin.filters import ByTime, ByUuid, Segments
 from config.admin.html import chip
-from config.admin.levers import Lever, Operator, operator_of
+from config.admin.levers import Lever, LeverResult, Operator, operator_of
 from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column
 from config.environment import mailbox
@@ -26,9 +28,13 @@ from config.fields import is_uuid
 from notifications.mail import suppression
 from notifications.mail.deliveries import Delivery, DeliveryStatus
 from notifications.mail.suppression import Suppression
+from notifications.orders.models import Order
 from notifications.webhooks.inbox import WebhookEvent
 from notifications.webhooks.providers import PROVIDERS
 from outbox.audit_log.reveal import Revealing, Visibility
+from outbox.groups.models import FailureGroup
+from outbox.letters.models import DeadLetter
+from outbox.messages.models import FLOW
 
 MOST_FOUND = 20
 
@@ -115,6 +121,61 @@ class DeliveryAdmin(Revealing, ReadOnlyAdmin):
 
 
 # -- Suppressed addresses ----------------------------------------------------------------------------------
+MOST_OFFERED = 50  # as many as one confirmation takes
+MOST_LOOKED_AT = 200
+
+
+def _lift(keys: list[int], operator: Operator, reason: str) -> LeverResult:
+    people = list(Suppression.objects.filter(pk__in=keys).values_list("address", flat=True))
+    lifted = suppression.lift(keys, operator, reason)
+    return LeverResult(lifted, next_step=_offer(open_letters_to(people), len(people), operator) if lifted else "")
+
+
+def open_letters_to(addresses: Iterable[str]) -> list[UUID]:
+    """The open letters of mails to these, newest first: of their orders, and of what was lately refused as suppressed."""
+    wanted = {suppression.hash_of(address): address for address in addresses}
+    orders = [
+        order.aggregate
+        for address in wanted.values()
+        for order in Order.objects.of_any_case(address).newest_first()[:MOST_LOOKED_AT]
+    ]
+    refused = FailureGroup.objects.filter(source=FLOW, reason="suppressed").values_list("pk", flat=True)
+    letters = DeadLetter.objects.open().of_source(FLOW).newest_first().values_list("pk", flat=True)
+    found = {
+        *letters.filter(business_key__in=orders)[:MOST_LOOKED_AT],
+        *letters.filter(group__in=list(refused))[:MOST_LOOKED_AT],
+    }
+    payloads = (
+        pair
+        for portion in DeadLetter.objects.portions(sorted(found, reverse=True))
+        for pair in DeadLetter.objects.filter(pk__in=portion).newest_first().values_list("pk", "payload")
+    )
+    return [pk for pk, payload in payloads if suppression.hash_of(_recipient(payload)) in wanted]
+
+
+def _recipient(payload: bytes | None) -> str:
+    try:
+        mail = msgspec.json.decode(bytes(payload or b""))
+    except (ValueError, RecursionError):
+        return ""
+    return str(mail.get("to", "")) if isinstance(mail, dict) else ""
+
+
+def _offer(letters: Sequence[UUID], addresses: int, operator: Operator) -> str:
+    """To requeue them, for whoever may; others are told how many there are."""
+    if not letters:
+        return ""
+    one = len(letters) == 1
+    said = f"{humanize.plural(len(letters), 'letter', 'letters')} to {'it' if addresses == 1 else 'them'}"
+    said = f"{said} {'is' if one else 'are'} open."
+    if not operator.user.has_perm("outbox.requeue_deadletter"):
+        return said
+    url = reverse("admin:outbox_deadletter_lever", args=["requeue"])
+    chosen = urlencode([("id", str(pk)) for pk in letters[:MOST_OFFERED]])
+    which = "it" if one else "them" if len(letters) <= MOST_OFFERED else f"the newest {MOST_OFFERED}"
+    return format_html('{} <a href="{}?{}">Requeue {}…</a>', said, url, chosen, which)
+
+
 LIFT = Lever(
     name="lift", verb="Lift", past="Lifted", icon="play",
     right="lift_suppression", keep="Leave it suppressed",
@@ -122,7 +183,7 @@ LIFT = Lever(
     promise="The address gets mail again, from the next one on.",
     detail="Mails that were refused meanwhile are dead letters: requeue those that are still wanted. "
     "Writing again to somebody who complained harms the sender's name with every provider.",
-    act=suppression.lift, least=10,
+    act=_lift, least=10,
 )  # fmt: skip
 
 

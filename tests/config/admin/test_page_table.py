@@ -27,7 +27,7 @@ OPEN = {
     "*": """axes-accessattempt-list axes-accessattempt axes-accessfailurelog-list axes-accessfailurelog axes-accesslog-list
         axes-accesslog auth-user-list auth-user auth-group-list auth-group account-new account-password account-history
         account-delete role-new token-new suppression-new stocktake customer-purge outbox-savedview""",
-    "A*": "outbox-operatoraction-list outbox-operatoraction",
+    "AO*": "outbox-operatoraction-list outbox-operatoraction",
     "O*": "subscription-edit pause replay-topic flush customer-add customer-rate customer-life",
     "SO*": "edit edit-hidden edit-mail edit-closed discard draft change",
     "USO*": "group-words requeue nothing-to-do",
@@ -76,7 +76,7 @@ BUTTONS: dict[str, dict[str, str]] = {
     "batch-done": {"Restore these": "SO*"},
     "outbox-outboxmessage message": PENDING,
     "message-sent": {"Resend": "SO*", **HIDDEN},
-    "message-dead": HIDDEN,
+    "message-dead": {"Requeue": "USO*", **HIDDEN},
     "outbox-savedview": {"Rename": "*", "Delete": "*"},
     "subscribe": {"Subscribe": LOOKING},
     "outbox-subscription subscription-failing": SUBSCRIPTION,
@@ -99,7 +99,7 @@ BUTTONS: dict[str, dict[str, str]] = {
     "customer-purge": {"Drop n messages": "*"},
     "waiting-one": HIDDEN,
     "notifications-delivery": {"Suppress the recipient": "*", **HIDDEN},
-    "notifications-suppression": {"Lift": "*", **HIDDEN},
+    "notifications-suppression": {"Lift": "USO*", **HIDDEN},
     "notifications-webhookevent notifications-order": HIDDEN,
     "notifications-apitoken": {"Revoke": "*"},
 }  # fmt: skip
