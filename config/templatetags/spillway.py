@@ -16,6 +16,7 @@ from django.utils.text import capfirst
 
 from config.admin import humanize
 from config.admin.html import chip, clock_and_age, icon, moment, plain_state
+from config.admin.pages import LeverState
 from config.admin.svg import sparkline
 from config.telemetry.redaction import DOTS, masked_error
 
@@ -46,6 +47,17 @@ def lasting(context: Context, since: datetime | None = None, until: datetime | N
     if until:
         return moment(until, humanize.ago(until, now))
     return moment(since, f"for {humanize.length((now - since).total_seconds(), coarse=True)}") if since else ""
+
+
+@register.filter
+def usable(states: Sequence[LeverState]) -> list[LeverState]:
+    """The levers that this reader can pull now stand above a page; what bars the others is read after the cause."""
+    return [state for state in states if not (state.locked or state.right)]
+
+
+@register.filter
+def barred(states: Sequence[LeverState]) -> list[LeverState]:
+    return [state for state in states if state.locked or state.right]
 
 
 @register.filter

@@ -145,6 +145,8 @@ RESTORE = Lever(
 )
 MOST_FOUND = 20
 LARGE = ("payload", "traceback", "headers")
+REFRESH_SECONDS = 2
+WATCHED_SECONDS = 10 * 60  # what has no proof by then waits for more than a moment
 HELD = ("eligible", "requeued")  # states of an item on which a live batch still works
 
 
@@ -270,6 +272,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
             "headers": [
                 (name if sight.shown else DOTS, sight.text(value)) for name, value in shown_headers(row.headers)
             ],
+            "refresh_seconds": _refresh_seconds(row, timezone.now()),
             "forecast": forecast(row) if row.status == DeadLetter.Status.OPEN else None,
             "again": _came_again(row),
             "history": history_of(row, sight, items),
@@ -280,6 +283,12 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
             "carrier_url": _carrier(row),
             **neighbours_of(row),
         }
+
+
+def _refresh_seconds(row: DeadLetter, now: datetime) -> int:
+    """A letter that was just requeued is watched until its effect is proven, or it failed again; 0: no refresh."""
+    waits = row.status == DeadLetter.Status.REQUEUED and row.requeued_at is not None
+    return REFRESH_SECONDS if waits and (now - row.requeued_at).total_seconds() < WATCHED_SECONDS else 0
 
 
 def _came_again(row: DeadLetter) -> datetime | None:

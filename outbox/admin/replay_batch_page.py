@@ -76,12 +76,12 @@ def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
         and not batch.requeued
         and not (batch.state == "cancelled" and batch.eligible)
     )
+    live = batch.state != "previewed" and not over
     return {
         "title": headline(batch, now), "words": words_of(batch), "steps": steps(batch),
         "parts": parts, "bar": bar(batch, parts), "hold_bar": hold_bar(batch, now),
         "chip_state": CHIPS.get(batch.state, batch.state), "chip_word": state_word(batch),
-        "live": batch.state != "previewed" and not over,
-        "refresh_seconds": 1 if batch.state in MOVING else 5,
+        "live": live, "refresh_seconds": live and (1 if batch.state in MOVING else 5),
         "reasons": sorted(batch.skipped_why.items(), key=lambda pair: -pair[1]),
         "causes": causes(batch), "newest": newest(batch), "checks": checks(batch), "facts": facts(batch, now),
         "done": DONE[batch.verb], "samples": samples(batch, sight), "sight": sight, "change": change_in_words(batch, sight),

@@ -324,15 +324,15 @@ class SubscriptionAdmin(ReadOnlyAdmin[Subscription]):
         now = database_now()
         notices = list(row.notices.select_related("incident").order_by("-pk")[:LATELY])
         test = next((notice for notice in notices if notice.phase == Notice.Phase.TEST), None)
-        quiet_end = quiet_until(row, now)
+        unfinished, quiet_end = test is not None and test.state in UNTOLD, quiet_until(row, now)
         return {
             "title": row.name,
             "state": row.state,
             "may_change": row.may_be_changed_by(request.user),
             "notices": notices,
             "test": test if test and (row.tested_at is None or now - test.created_at < timedelta(minutes=10)) else None,
-            "unfinished": test is not None and test.state in UNTOLD,
-            "refresh_seconds": REFRESH_SECONDS,
+            "unfinished": unfinished,
+            "refresh_seconds": REFRESH_SECONDS if unfinished else 0,
             "asleep": nobody_sends(now),
             "quiet_end": quiet_end.astimezone(ZoneInfo(row.zone)) if quiet_end else None,
             "facts": [

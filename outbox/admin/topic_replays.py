@@ -199,8 +199,7 @@ class TopicReplayAdmin(ReadOnlyAdmin[TopicReplay]):
             "left": left(row, now),
             "parts": parts,
             "bar": svg.progress(parts, f"{row.percent:.0f} % looked at"),
-            "unfinished": unfinished,
-            "refresh_seconds": REFRESH_SECONDS,
+            "refresh_seconds": REFRESH_SECONDS if unfinished else 0,
             "facts": [*facts, ("Ended", clock_and_age(row.finished_at, now))],
         }
 

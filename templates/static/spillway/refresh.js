@@ -1,5 +1,6 @@
-/* Home every ten seconds: the fresh page is laid over the old one, node by node. Focus stays where it is, the
-   list under the pointer keeps its order, and the headline is announced only when its words change. */
+/* Home every ten seconds, a page of what is under way until that has ended: the fresh page is laid over the old one,
+   node by node. Focus stays where it is, what was opened stays open, the list under the pointer keeps its order, and the
+   headline is announced only when its words change. */
 "use strict";
 
 (() => {
@@ -24,7 +25,7 @@
     }
     if (old.isEqualNode(fresh) || old.hasAttribute("data-keep")) return;
     if (old.hasAttribute("data-keyed") && keys(old) !== keys(fresh) && inUse(old)) return;
-    for (const { name } of Array.from(old.attributes)) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name } of Array.from(old.attributes)) if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name);
     for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     const before = Array.from(old.childNodes);
     const after = Array.from(fresh.childNodes);
@@ -44,6 +45,7 @@
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (stopped) return; // while the answer was on its way
       lay(live, fresh.querySelector("[data-live]"));
+      if (!fresh.querySelector("[data-refresh]")) return clearInterval(timer); // it was the last
       say("", false);
     } catch {
       say("No answer: the numbers below are old.", true);
@@ -65,5 +67,5 @@
   });
   toggle.hidden = false;
   say("", false);
-  setInterval(refresh, seconds * 1000);
+  const timer = setInterval(refresh, seconds * 1000);
 })();

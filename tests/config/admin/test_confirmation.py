@@ -171,10 +171,10 @@ def test_a_refusal_names_its_cause_and_spares_the_others(boss, rows):
     assert said(response)[-1] == f"Discarded 1 of 2 letters. {rows.refused}: the batch is no longer parked."
 
 
-def test_a_locked_lever_stays_in_its_place(reader, rows):
+def test_a_locked_lever_stands_behind_the_cause(reader, rows):
     html = reader.get(page_of(rows.late)).content.decode()
     assert html.count('aria-disabled="true"') == 4  # requeue, edit, discard and reveal
-    assert "<b>Requeue</b> needs the right “requeue dead letters”." in html
+    assert html.index("<h2>Error</h2>") < html.index("<b>Requeue</b> needs the right “requeue dead letters”.")
 
 
 def test_a_forged_form_is_refused(rows):
