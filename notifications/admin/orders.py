@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from django.contrib import admin
+from django.contrib.auth.models import AbstractUser, AnonymousUser
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -14,15 +16,34 @@ from config.admin.filters import ByUuid, Segments
 from config.admin.html import chip
 from config.admin.lists import MOST_BEGUN, beginning_with
 from config.admin.pages import ReadOnlyAdmin, age_column
+from config.database.clock import database_now
 from config.environment import mailbox
 from config.environment.mailbox import masked
 from config.fields import is_uuid
 from config.flows import ORDER
 from notifications.mail.content import money, short
 from notifications.orders.models import NUMBER, Order, OrderMail, mails_of
-from outbox.audit_log.reveal import Revealing
+from outbox.audit_log.reveal import Revealing, Visibility
+from outbox.letters.models import DeadLetter
+from outbox.models import ChannelState
 
 MOST_FOUND = 20
+SEND_AGAIN = {  # by the state of a mail: words, lever of its message, the right for it
+    "sent": ("Send again", "resend", "outbox.resend_outboxmessage"),
+    "uncertain": ("Send again", "send-again", "outbox.send_again_outboxmessage"),
+    "pending": ("Try now", "try-now", "outbox.cancel_outboxmessage"),
+}
+
+
+class ShownMail(NamedTuple):
+    """A mail of an order: where it leads, why it is not sent, its letter, and what this reader can do: (words, address)."""
+
+    mail: OrderMail
+    url: str
+    amount: str
+    why: str
+    letter: DeadLetter | None
+    levers: Sequence[tuple[str, str]]
 
 
 class StatusOfOrder(Segments):
@@ -91,10 +112,45 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
             "total": money(row.total_amount, row.currency),
             "refunded": money(row.refunded_amount, row.currency),
             "left": money(row.total_amount - row.refunded_amount, row.currency),
-            "resend_url": reverse("admin:outbox_outboxmessage_lever", args=["resend"]),
-            "may_resend": request.user.has_perm("outbox.resend_outboxmessage"),
-            "mails": [(mail, _url_of(mail), _amount(mail, row)) for mail in reversed(mails_of([row]))],
+            "mails": _shown(row, sight, request.user),
         }
+
+
+def _shown(row: Order, sight: Visibility, user: AbstractUser | AnonymousUser) -> list[ShownMail]:
+    """Newest first."""
+    mails, letters = mails_of([row]), _letters_of(row)
+    waiting = {mail.message.channel for mail in mails if mail.message and mail.state == "pending"}
+    closed = {channel: ChannelState.objects.why_closed([channel], database_now()) for channel in waiting}
+    shown = []
+    for mail in reversed(mails):
+        letter, why = letters.get(str(mail.message_id)), ""
+        if mail.message and mail.state != "sent":
+            why = (mail.state == "pending" and closed[mail.message.channel]) or sight.error(mail.message.error)
+        shown.append(ShownMail(mail, _url_of(mail), _amount(mail, row), why, letter, _levers(mail, letter, user)))
+    return shown
+
+
+def _letters_of(row: Order) -> dict[str, DeadLetter]:
+    """By message, the newest letter that it left; a message that was made of a letter counts as the letter's own."""
+    letters = DeadLetter.objects.filter(business_key=row.aggregate).newest_first()
+    found: dict[str, DeadLetter] = {}
+    first: dict[str, str] = {}
+    for letter in reversed(letters.only("status", "error", "topic_id", "carrier")[:MOST_FOUND]):
+        message = first.get(letter.topic_id, letter.topic_id)
+        found[message] = letter
+        first[str(letter.carrier)] = message
+    return found
+
+
+def _levers(mail: OrderMail, letter: DeadLetter | None, user: AbstractUser | AnonymousUser) -> list[tuple[str, str]]:
+    """Only what can be pulled now, and by this reader."""
+    levers = []
+    if letter and letter.status == DeadLetter.Status.OPEN and user.has_perm("outbox.requeue_deadletter"):
+        levers.append(("Requeue", f"{reverse('admin:outbox_deadletter_lever', args=['requeue'])}?id={letter.pk}"))
+    words, name, right = SEND_AGAIN.get(mail.state, ("", "", ""))
+    if words and not (mail.resend and name == "resend") and user.has_perm(right):
+        levers.append((words, f"{reverse('admin:outbox_outboxmessage_lever', args=[name])}?id={mail.message_id}"))
+    return levers
 
 
 def _amount(mail: OrderMail, row: Order) -> str:
