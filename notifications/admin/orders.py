@@ -135,7 +135,7 @@ def _letters_of(row: Order) -> dict[str, DeadLetter]:
     letters = DeadLetter.objects.filter(business_key=row.aggregate).newest_first()
     found: dict[str, DeadLetter] = {}
     first: dict[str, str] = {}
-    for letter in reversed(letters.only("status", "error", "topic_id", "carrier")[:MOST_FOUND]):
+    for letter in list(letters.only("status", "topic_id", "carrier")[:MOST_FOUND])[::-1]:
         message = first.get(letter.topic_id, letter.topic_id)
         found[message] = letter
         first[str(letter.carrier)] = message

@@ -287,8 +287,8 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
 
 def _refresh_seconds(row: DeadLetter, now: datetime) -> int:
     """A letter that was just requeued is watched until its effect is proven, or it failed again; 0: no refresh."""
-    waits = row.status == DeadLetter.Status.REQUEUED and row.requeued_at is not None
-    return REFRESH_SECONDS if waits and (now - row.requeued_at).total_seconds() < WATCHED_SECONDS else 0
+    since = row.requeued_at if row.status == DeadLetter.Status.REQUEUED else None
+    return REFRESH_SECONDS if since and (now - since).total_seconds() < WATCHED_SECONDS else 0
 
 
 def _came_again(row: DeadLetter) -> datetime | None:
