@@ -151,9 +151,14 @@ def test_a_role_gives_staff_status(boss, support):
 
 def test_the_page_says_what_each_role_allows_as_it_is_now(boss, support):
     page = boss.get(NEW).content.decode()
-    assert "May look at everything but the trail; requeue dead letters, take groups, save views." in page
+    assert (
+        "May look at everything but the trail; requeue dead letters, take groups, save views, lift suppressions."
+        in page
+    )
     assert re.search(r"May do what Support may, and [^.]*see payloads[^.]*\.", page)
-    assert re.search(r"May do what Senior support may, and [^.]*pause and resume channels[^.]*\.", page)
+    assert re.search(
+        r"May do what Senior support may, and look at operator actions; [^.]*pause and resume channels[^.]*\.", page
+    )
     assert "May look at everything, and at the trail; save views." in page
     support.permissions.set(Permission.objects.filter(codename="pause_channel"))
     page = boss.get(NEW).content.decode()
