@@ -148,7 +148,8 @@ def stopped_first(connection: BaseDatabaseWrapper) -> Iterator[str]:
         return  # a new database: nothing runs
     for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes()):
         if stops := getattr(migration, "stops", ()):
-            back = f"`migrate {migration.back}`" if migration.back else "the backup"
+            before = getattr(migration, "back", "")
+            back = f"`migrate {before}`" if before else "the backup"
             yield f"{migration}: stop {', '.join(stops)} of the version before first; back again by {back}"
 
 
