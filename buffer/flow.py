@@ -38,6 +38,7 @@ class Aggregator(TopicFlow[BufferNumbers]):
     purpose = "One batch per warehouse"
     page = "admin:buffer_bucket_changelist"
     group = GROUP
+    command = "ingest_events"
     reader = "Ingest"
     unread = "order messages unread"
     urgent_steps = (batch_letters.PUBLISH,)
@@ -45,7 +46,7 @@ class Aggregator(TopicFlow[BufferNumbers]):
     headline = ("orders waiting", "batches sent")
 
     def workers(self) -> Sequence[Worker]:
-        return [Worker("ingest_events"), Worker("flush_buffer")]
+        return [Worker(self.command), Worker("flush_buffer")]
 
     def topics(self) -> Sequence[str]:
         return [stream.topic for stream in streams().values()]
@@ -105,7 +106,7 @@ class Aggregator(TopicFlow[BufferNumbers]):
         now = database_now()
         numbers = self.numbers(now)
         for stream in streams().values():
-            yield f"stream {stream.name}", *Watermark.objects.of_topic(stream.topic).diagnosis("ingest_events", now)
+            yield f"stream {stream.name}", *Watermark.objects.of_topic(stream.topic).diagnosis(self.command, now)
         late = max(numbers.overdue, numbers.unsent_for)
         waits = f"what is due has waited for {humanize.length(late.total_seconds())}: is flush_buffer running?"
         yield "flush", late <= OVERDUE, waits if late > OVERDUE else "nothing due waits"

@@ -148,6 +148,10 @@ class Flow:
         """The processes this flow needs."""
         return ()
 
+    def readers(self) -> Mapping[str, str]:
+        """The command that reads as a consumer group, by the group's name on the broker."""
+        return {}
+
     def home_row(self, now: datetime) -> HomeRow | None:
         """Counts, ages, lag: from maintained counters and indexed look-ups only."""
         return None
@@ -261,6 +265,11 @@ def _source_in_words(source: str, paths: tuple[str, ...], streams: tuple[str, ..
         if source in (sources := flow.sources()):
             return name_of(flow) if len(sources) == 1 else f"{name_of(flow)}: {source}"
     return source
+
+
+def reader_of(group: str) -> str:
+    """The command that reads as this consumer group; empty when no flow has it."""
+    return next((readers[group] for flow in flows() if group in (readers := flow.readers())), "")
 
 
 def called(key: str) -> str:

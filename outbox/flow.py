@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -12,6 +12,7 @@ from django.db.models import Count, Max, Q
 from config.admin import humanize
 from config.database.clock import database_now
 from config.flows import Check, Flow, HomeRow, Reading, Worker
+from config.kafka import topic_name
 from config.letters import Letters
 from config.telemetry.redaction import masked_error
 from outbox import verify
@@ -28,7 +29,7 @@ from outbox.notices.incidents import notices_diagnosis
 from outbox.processes.overview import processes_diagnosis, still_troubled
 from outbox.replay_batches.lifecycle import batches_still_stopped
 from outbox.replay_batches.models import ReplayBatch
-from outbox.workers.change_capture import HintLetters
+from outbox.workers.change_capture import CDC_GROUP, HintLetters
 
 
 class Outbox(Flow):
@@ -39,6 +40,9 @@ class Outbox(Flow):
 
     def workers(self) -> Sequence[Worker]:
         return [Worker("relay_outbox")]
+
+    def readers(self) -> Mapping[str, str]:
+        return {topic_name(CDC_GROUP): "listen_outbox"}
 
     def home_row(self, now: datetime) -> HomeRow | None:
         return home_row(OutboxNumbers(now))

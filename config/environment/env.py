@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 Number = TypeVar("Number", int, float)
@@ -100,12 +100,15 @@ def _assigned(line: str, place: str) -> tuple[str, str]:
 class Env:
     """Reads variables from the process, then from `.env`; `NAME_FILE` points at a file holding a secret."""
 
+    asked: ClassVar[set[str]] = set()  # the names of all that were read
+
     def __init__(self, dotenv: Path | None = None) -> None:
         for name, value in variables_of(dotenv) if dotenv else ():
             os.environ.setdefault(name, value)
 
     def text(self, name: str, default: str = "") -> str:
         """The value, or the content of the file that `NAME_FILE` names; empty is the default."""
+        self.asked.add(name)
         path = os.environ.get(f"{name}_FILE")
         if path and name not in os.environ:
             try:

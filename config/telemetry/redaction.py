@@ -6,7 +6,12 @@ import json
 import re
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Any
+
+from django.conf import settings
+
+from config.environment.env import Env
 
 # -- Errors and URLs without values and addresses ------------------------------------------------------------
 # All patterns here run over texts of strangers in linear time: a match begins where a word does and gives nothing back.
@@ -157,6 +162,29 @@ ENDING = ".:!?"
 SPOKEN = re.compile(r"(?!.*[A-Z]{6})[^\W\d_][^\W\d]*(?:[-/'’][^\W\d]+)*")
 
 
+# What Spillway itself says, and no payload does: numbers of the log and of sizes, and options of its commands.
+COUNTED = re.compile(
+    r"(?<![\w.-])("
+    r"offsets? (?:below )?\d{1,19}(?: to \d{1,19})?|partition \d{1,9}|the log ends at \d{1,19}|but \d{1,19}(?= was already read)"
+    r"|the changelog says \d{1,19}|go on from \d{1,19}|(?<=the log was )truncated at \d{1,19}|from byte \d{1,19} on"
+    r"|(?:more than )?\d{1,19} (?:bytes|characters|levels|lanes)|a text of 1 to \d{1,9} characters"
+    r"|at most \d{1,19} (?:are|bytes are) (?:accepted|possible)|the (?:broker|server) takes \d{1,19}"
+    r"|ISO 8601 time|UUID of version 7|the character U\+0000|UTF-8|base64|more than 64 bits|docs/[a-z-]+\.md"
+    r")(?![\w-]|\.\w)"
+)
+OPTION = re.compile(r"--[a-z]+(?:-[a-z]+)*")
+PARTITION = re.compile(r"/\d{1,9}\Z")  # behind the name of a topic
+
+
+def own_names() -> Collection[str]:
+    """The names that whoever runs Spillway reads in its settings: those themselves, and topics, as they are on the broker."""
+    if not settings.configured:  # a setting is wrong: nobody has topics yet
+        return Env.asked
+    return {*Env.asked, "HANDLERS", "STREAMS"} | {
+        f"{settings.KAFKA_TOPIC_PREFIX}{topic}" for topic in settings.KAFKA_TOPICS
+    }
+
+
 def masked(payload: bytes | memoryview | str | None, readable: Collection[str], named: Collection[str] = ()) -> str:
     """The JSON with dots for all values but those at `readable` paths (`items[].sku`), and for unknown names.
 
@@ -210,24 +238,31 @@ def _is_plain(value: object) -> bool:
 def masked_error(text: str) -> str:
     """An error text without quoted values, addresses, queries of URLs, and words that nobody speaks.
 
-    Where in a record the error is stays readable: `$.items[3].quantity`.
+    Where in a record the error is stays readable: `$.items[3].quantity`. So does what Spillway itself says.
     """
     match = AT_PLACE.search(text)
     place = match[0] if match else ""
     text = URL_QUERY.sub(r"\1", without_values(text.removesuffix(place)))
     text = ADDRESS.sub(DOTS, QUOTED.sub(DOTS, text.replace("<address>", DOTS)))
-    return WORD.sub(_spoken, text) + place
+    spoken = partial(_spoken, own=own_names())
+    parts = COUNTED.split(text)  # every other one was found
+    return "".join(part if at % 2 else WORD.sub(spoken, part) for at, part in enumerate(parts)) + place
 
 
-def _spoken(match: re.Match[str]) -> str:
+def _spoken(match: re.Match[str], own: Collection[str]) -> str:
     word = match[0]
     bare = word.rstrip(ENDING)
+    name, sign, _value = bare.partition("=")
+    if sign and name in own:  # a setting and its value
+        return f"{name}={DOTS}{word[len(bare) :]}"
     if (
         not bare
         or PLACE.fullmatch(bare)
         or CODE.fullmatch(bare)
         or SPOKEN.fullmatch(bare.strip("“”\"'"))
         or not any(map(str.isalnum, bare))
+        or OPTION.fullmatch(bare)
+        or PARTITION.sub("", bare) in own
     ):
         return word
     return DOTS + word[len(bare) :]

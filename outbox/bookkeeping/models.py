@@ -10,6 +10,7 @@ from django.db.models import Max
 from config.admin import humanize
 from config.database.queries import Names
 from config.fields import IdentifierField
+from config.flows import reader_of
 from config.kafka import topic_name
 
 # -- Sentences about the positions of consumer groups --------------------------------------------------------
@@ -38,11 +39,11 @@ class WatermarkQuerySet(models.QuerySet):
     def why_stopped(self, worker: str) -> str:
         """Why `worker` has stopped at the first of these, and what helps, in one line; empty when all of them run."""
         mark = self.stopped().order_by("topic", "partition").first()
-        return f"{worker} has stopped at {mark.topic}, partition {mark.partition}: {mark.alarm}" if mark else ""
+        return f"{worker} has stopped at {mark.topic}, partition {mark.partition}: {mark.why}" if mark else ""
 
     def diagnosis(self, worker: str, now: datetime) -> tuple[bool, str]:
         """Whether all of them run and `worker` reports, and why not."""
-        alarms = [f"{mark.topic}/{mark.partition}: {mark.alarm}" for mark in self.stopped()]
+        alarms = [f"{mark.topic}/{mark.partition}: {mark.why}" for mark in self.stopped()]
         seen = self.running().aggregate(seen=Max("updated_at"))["seen"]
         if seen and now - seen > UNSEEN:
             since = f"{humanize.clock_in_zone(seen, now)} ({humanize.ago(seen, now)})"
@@ -76,6 +77,11 @@ class Watermark(models.Model):
 
     def __str__(self) -> str:
         return f"{self.group} {self.topic}/{self.partition} at {self.next_offset}"
+
+    @property
+    def why(self) -> str:
+        """The alarm, with the command that is to be started."""
+        return self.alarm.replace(" start with --", f" start {reader_of(self.group) or 'its worker'} with --")
 
 
 class CountQuerySet(models.QuerySet):

@@ -152,7 +152,7 @@ def _stopped_needs(rows: Sequence[Watermark], now: datetime) -> Iterator[Need]:
         yield Need(
             urgency="now",
             title=f"{humanize.plural(len(rest), 'more partition is', 'more partitions are')} stopped",
-            why=rest[0].alarm,
+            why=rest[0].why,
             url=reverse("admin:outbox_watermark_changelist") + "?state=stopped",
             lever="Show them",
             amount=behind or None,
@@ -169,7 +169,7 @@ def _stopped_need(row: Watermark, now: datetime) -> Need:
     return Need(
         urgency="now",
         title=f"{row.topic}, partition {row.partition} is stopped",
-        why=row.alarm,
+        why=row.why,
         url=reverse("admin:outbox_watermark_change", args=[row.pk]),
         lever="Show why",
         amount=behind,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -83,6 +83,9 @@ class TopicFlow(Flow, Generic[Figures]):
     def own_checks(self) -> Iterator[Check]:
         """Invariants of its own tables, in the snapshot in which its records and letters are counted."""
         return iter(())
+
+    def readers(self) -> Mapping[str, str]:
+        return {topic_name(self.group): self.command}
 
     def numbers(self, now: datetime) -> Figures:
         return self.numbers_class(now, self.sources(), self.group, self.topics())

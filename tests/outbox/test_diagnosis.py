@@ -11,8 +11,11 @@ from buffer.events.models import Bucket
 from config.database.clock import database_now
 from config.flows import flows
 from config.kafka import topic_name
+from config.kafka.positions import Log, Mark, start_of
+from config.telemetry.redaction import masked_error
 from outbox.bookkeeping.leases import only_one
 from outbox.bookkeeping.models import JobLease, Watermark
+from outbox.bookkeeping.progress import Progress, position_needs
 from outbox.channels.models import ChannelState
 from outbox.models import OutboxMessage
 from outbox.replay_batches.models import ReplayBatch
@@ -119,3 +122,17 @@ def test_a_channel_that_accepts_nothing_is_not_open(memory, go):
     promise("order:10")
     go(memory)
     assert lines()["channel memory"][0]
+
+
+@pytest.mark.parametrize("name", [*WORKERS, "messages-in"])
+def test_a_stopped_partition_names_the_command_to_start(name):
+    group, topic, command = {**WORKERS, "messages-in": ("outbox-intake", "messages-in", "ingest_messages")}[name]
+    log = Log("new", 0, 9, None)
+    report(group, topic, 5, alarm=start_of(Mark("old", 5), log).alarm)
+    ok, text = lines()[name]
+    assert not ok
+    assert f"then start {command} with --accept-reset to read it from the beginning" in text
+    row = Watermark.objects.get()
+    said = [need.why for need in position_needs(Progress([row], row.updated_at), "It")]
+    assert said == [text.removeprefix(f"{row.topic}/0: ")]
+    assert masked_error(text) == text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from config.kafka.positions import Log
+from config.telemetry.redaction import DOTS, masked_error
 from throttler.lanes.restore import RefusedPartition, RestoredPartition, restored
 from throttler.lanes.state import PARTITION_KEY, LaneState, PartitionRecord, lane_bytes, partition_bytes
 
@@ -39,6 +41,9 @@ def alarm(newest: dict[bytes, bytes], of: Log, **options: bool) -> str:
     assert found.number == 3
     assert "--accept-reset" in found.alarm
     assert "\n" not in found.alarm
+    assert masked_error(found.alarm) == re.sub(r"(?<!\w)'.*?'", DOTS, found.alarm), (
+        "only the name of a customer is hidden"
+    )
     return found.alarm
 
 
