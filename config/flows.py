@@ -63,6 +63,7 @@ class Need:
     key: str = ""
     parts: tuple[Need, ...] = ()  # what a line sums up: people are told of each
     quiet: bool = False  # home has a line about it already: people are told of it all the same
+    runbook: str = ""  # where docs/ say more
     news: bool = True  # False: another line covers it for now; it begins nothing, and is not over either
 
 

@@ -20,6 +20,7 @@ class Judgement:
     verdict: str
     why: str = ""
     tone: Tone = "info"
+    in_vain: bool = False  # it may be taken back, and fails again unless something changes elsewhere
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,7 @@ REVEAL_SECONDS = env.integer("REVEAL_SECONDS", 900, least=10, most=86_400)
 
 # -- Telling people ---------------------------------------------------------------------------------
 SITE_URL = env.site("SITE_URL")
+RUNBOOK_URL = env.site("RUNBOOK_URL")
 # Those that speak HTTP or SMTP to one service: none of them starts a program, or writes to this machine.
 SCHEMAS = (
     "slack workflow workflows discord gchat mmost mmosts rocket rockets webex zulip tgram ntfy ntfys gotify gotifys "

@@ -14,9 +14,12 @@ from config.environment import mailbox
 from config.letters import PayloadForm
 from config.telemetry import tracing
 from notifications import channels
+from notifications.channels import replies
 from notifications.mail import content, deliveries, suppression
 from notifications.mail.content import Mail
 from outbox.channels.handlers import Message, MessageHandler, Outcome
+
+SUPPRESSED = "The address is suppressed ({}). It fails again until that is lifted."
 
 
 class EmailHandler(MessageHandler):
@@ -65,6 +68,15 @@ class EmailHandler(MessageHandler):
     def recipient(self, message: Message) -> str:
         return _recipient(message).casefold()
 
+    def in_vain(self, failed: Sequence[tuple[str, bytes]]) -> list[str]:
+        """Of suppressed addresses, in one query, and of refusals for good."""
+        addresses = [_address(payload) for _error, payload in failed]
+        stopped = suppression.reasons(addresses)
+        return [
+            SUPPRESSED.format(stopped[address]) if address in stopped else replies.in_vain(error)
+            for address, (error, _payload) in zip(addresses, failed, strict=True)
+        ]
+
     def rate(self) -> float:
         return float(settings.EMAIL_RATE_PER_SECOND)
 
@@ -96,7 +108,11 @@ class EmailHandler(MessageHandler):
 
 
 def _recipient(message: Message) -> str:
+    return _address(message.payload)
+
+
+def _address(payload: str | bytes) -> str:
     try:
-        return content.decode(message.payload).to
+        return content.decode(payload).to
     except ValueError:
         return ""  # `send` reports what is wrong with the payload

@@ -6,6 +6,7 @@ import json
 import re
 from datetime import datetime
 
+from django.conf import settings
 from django.utils import timezone
 
 from config.telemetry.redaction import visible
@@ -90,6 +91,11 @@ def bounded(number: int, most: int) -> str:
 def quoted(text: str) -> str:
     """A machine's text with “quotes” where it marks names with backticks."""
     return MARKED.sub(r"“\1”", text)
+
+
+def runbook(page: str) -> str:
+    """Where people read a page of docs/: its address below RUNBOOK_URL, or else its path."""
+    return f"{settings.RUNBOOK_URL or 'docs'}/{page}"
 
 
 def rate(per_unit: float) -> str:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from django import template
 from django.template.context import Context
 from django.utils import timezone
-from django.utils.html import escape, strip_tags
+from django.utils.html import escape, format_html, strip_tags
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
@@ -67,6 +67,14 @@ def number(value: float | None) -> str:
 
 
 register.filter("quoted", humanize.quoted)
+
+
+@register.filter
+def runbook_link(place: str) -> str:
+    """What `humanize.runbook` says, as a link where it is an address."""
+    if not place.startswith("http"):
+        return format_html("<code>{}</code>", place)
+    return format_html('<a href="{}" rel="noreferrer">Runbook</a>', place)
 
 
 @register.filter

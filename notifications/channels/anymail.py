@@ -24,7 +24,7 @@ from django.utils import timezone
 from config.environment import mailbox
 from config.payload import is_blank
 from notifications.channels import Channel, Pool, error_line
-from notifications.channels.faults import fault_of_api, wait_for
+from notifications.channels.faults import REFUSED, fault_of_api, wait_for
 from notifications.mail.content import Mail
 from notifications.mail.headers import LONGEST_LINE
 from outbox.channels.handlers import Outcome
@@ -125,7 +125,7 @@ class Anymail(Channel):
         except (AnymailConfigurationError, ImproperlyConfigured) as error:
             return Outcome("auth", error_line(error))
         except AnymailRecipientsRefused as error:
-            return Outcome("permanent", f"the provider refuses the recipient: {error_line(error)}", of_recipient=True)
+            return Outcome("permanent", f"{REFUSED}{error_line(error)}", of_recipient=True)
         except NEVER as error:
             # Anymail raises the same while it reads an answer: then the mail may have been sent.
             answer = message.anymail_status.esp_response if message else None

@@ -191,6 +191,32 @@ def rule_of(reply: str) -> Rule | None:
     return next((rule for rule in RULES if rule.fits(code, reply)), None)
 
 
+AGAIN = "It fails again unless"
+UNLESS = {"recipient": f"{AGAIN} the address works now.", "message": f"{AGAIN} the mail is taken now: it is too large."}
+SAID = re.compile(r"(?:(?:MAIL|RCPT|DATA): )?(?P<code>5\d\d)[ -](?P<reply>.*)", re.DOTALL)  # as SMTP's channel says it
+ANSWERED = re.compile(
+    r"(?P<provider>\w+) answers (?P<status>4\d\d)(?: (?P<code>[\w-]+))?(?:: (?P<words>.*))?", re.DOTALL
+)
+REFUSED = "the provider refuses the recipient: "
+
+
+def in_vain(error: str) -> str:
+    """`550 5.1.1 is for good. It fails again unless the address works now.`; empty where another try may help."""
+    fault, said = "", ""
+    if smtp := SAID.match(error):
+        enhanced = ENHANCED.match(smtp["reply"])
+        fault, said = fault_of_reply(smtp["reply"])[0], " ".join([smtp["code"], *([enhanced[0]] if enhanced else [])])
+    elif api := ANSWERED.match(error):
+        code = int(api["code"]) if (api["code"] or "").isdecimal() else api["code"]
+        fault, said = (
+            fault_of_api(api["provider"], int(api["status"]), code, api["words"] or ""),
+            "The provider's answer",
+        )
+    elif error.startswith(REFUSED):
+        fault, said = "recipient", "The provider's answer"
+    return f"{said} is for good. {UNLESS[fault]}" if fault in UNLESS else ""
+
+
 def fault_of_reply(reply: str) -> tuple[Fault, float]:
     """Whose fault a refusal is, and the seconds to wait if it is a limit's."""
     rule = rule_of(reply)

@@ -20,6 +20,7 @@ from config.database.clock import database_now
 from config.flows import mask_of
 from config.telemetry.redaction import masked
 from outbox.audit_log.reveal import Visibility
+from outbox.delivery.message_letters import in_vain
 from outbox.groups.models import FailureGroup
 from outbox.letters.edits import before_and_after
 from outbox.letters.field_changes import FieldChange, paths_in
@@ -70,7 +71,7 @@ class BatchStep(NamedTuple):
 
 def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
     """Everything the templates of one batch show."""
-    now, parts = database_now(), parts_of(batch)
+    now, parts, oldest = database_now(), parts_of(batch), samples(batch, sight)
     over = (
         batch.state in ("done", "cancelled")
         and not batch.requeued
@@ -83,8 +84,8 @@ def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
         "chip_state": CHIPS.get(batch.state, batch.state), "chip_word": state_word(batch),
         "live": live, "refresh_seconds": live and (1 if batch.state in MOVING else 5),
         "reasons": sorted(batch.skipped_why.items(), key=lambda pair: -pair[1]),
-        "causes": causes(batch), "newest": newest(batch), "checks": checks(batch), "facts": facts(batch, now),
-        "done": DONE[batch.verb], "samples": samples(batch, sight), "sight": sight, "change": change_in_words(batch, sight),
+        "causes": causes(batch), "newest": newest(batch), "checks": checks(batch, oldest), "facts": facts(batch, now),
+        "done": DONE[batch.verb], "samples": oldest, "sight": sight, "change": change_in_words(batch, sight),
         "meanwhile": meanwhile(batch),
         "waits": lifecycle.waiting_in_numbers(batch, now), "why": lifecycle.why_it_waits(batch, now),
         "both": ",".join(batch.nouns), "one": batch.nouns[0], "many": batch.nouns[1], "end": end(batch, now),
@@ -263,7 +264,7 @@ def meanwhile(batch: ReplayBatch) -> str:
     return f"More than {MOST_NEW} new letters" if number > MOST_NEW else new
 
 
-def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
+def checks(batch: ReplayBatch, oldest: Sequence[Preview]) -> list[tuple[str, str, str]]:
     """(tone, verdict, why) of what to know before the start."""
     if batch.state not in ("previewed", "holding"):
         return []
@@ -272,6 +273,10 @@ def checks(batch: ReplayBatch) -> list[tuple[str, str, str]]:
     answers = [
         ("warn" if blocker else "ok", "Another batch is at it." if blocker else "No other batch is at it.", line)
     ]
+    letters = [one.row for one in oldest if isinstance(one.row, DeadLetter)] if batch.verb == "requeue" else []
+    if vain := list(in_vain(letters).values()):
+        fact, _, unless = vain[0].partition(". ")
+        answers.append(("warn", f"{fact}.", f"{unless} So do {len(vain)} of the {len(letters)} oldest."))
     slow = [source for source, _step, waits in batch.kinds if waits]
     if slow and batch.sends:
         why = f"On their way and not judged: at most {pacing.window_of(batch.rate)} {batch.nouns[1]}. Of one key, one at a time."

@@ -176,6 +176,7 @@ def _stopped_need(row: Watermark, now: datetime) -> Need:
         unit=humanize.word(behind or 0, *BEHIND_IN_WORDS),
         since=row.updated_at,
         rank=0,
+        runbook=humanize.runbook("alerts.md#spillwaypartitionstopped"),
         kind="partition",
         key=f"{row.group} {row.topic}/{row.partition}",
     )

@@ -118,6 +118,13 @@ class MessageHandler:
     def settled(self, results: Sequence[tuple[Message, Outcome]], now: datetime) -> None:
         """Write down what the handler wants to remember, in the transaction that settles the messages."""
 
+    def in_vain(self, failed: Sequence[tuple[str, bytes]]) -> list[str]:
+        """Why another try fails again, of each letter by its error and its payload; empty where that may help.
+
+        The fact, a full stop, and what would have to change: "550 5.1.1 is for good. It fails again unless …".
+        """
+        return [""] * len(failed)
+
     def rate(self) -> float:
         """Messages a second over all workers; 0 is unlimited."""
         return 0.0

@@ -31,6 +31,7 @@ from outbox.messages.publish import SCOPE, content_hash, expiry_of
 State = OutboxMessage.State
 MOST_AHEAD = 10_000  # messages that are counted
 MAILS = "email"  # the channel whose messages are called mails
+IN_VAIN = ("refused", "suppressed")  # reasons of letters of whom a channel may know that another try is in vain
 ENDED = (State.DEAD_LETTERED, State.EXPIRED)
 AGAIN = "the message is pending again"
 ANEW = "a new message was made of the letter: the day of the old one was dropped"
@@ -65,8 +66,9 @@ class MessageLetters(Letters[DeadLetter]):
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
         """What `take_back` would do now; nothing is locked."""
-        known = _known(letters)
-        return {letter.pk: _judged(letter, known.get(message_of(letter))) for letter in letters}
+        known, vain = _known(letters), in_vain(letters)
+        judged = {letter.pk: _judged(letter, known.get(message_of(letter))) for letter in letters}
+        return {pk: _warned(judgement, vain.get(pk, "")) for pk, judgement in judged.items()}
 
     def take_back(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Effect]:
         """Make the messages pending again, in the caller's transaction, with all their tries and a new expiry.
@@ -105,7 +107,12 @@ class MessageLetters(Letters[DeadLetter]):
             what = "The mail is" if len(letters) == 1 else "Each mail is"
             promise = f"{what} sent again, to the same address and with the same text."
         rest = "It has all its tries again. What counts as sent already is not sent twice."
-        return promise, f"{rest} If it fails again, a new letter says why."
+        rest = f"{rest} If it fails again, a new letter says why."
+        vain = list(in_vain(letters).values())
+        if not vain:
+            return promise, rest
+        of = "" if len(letters) == 1 else f"{len(vain):,} of {len(letters):,}: "
+        return promise, f"{of}{vain[0]} {rest}"
 
     def awaited(self) -> bool:
         return True
@@ -142,6 +149,45 @@ class MessageLetters(Letters[DeadLetter]):
             return handler.form(msgspec.json.decode(bytes(letter.payload or b""))) if handler else None
         except (ValueError, RecursionError, msgspec.MsgspecError):
             return None
+
+
+def in_vain(letters: Sequence[DeadLetter]) -> dict[UUID, str]:
+    """Why another try fails again, as their channels know it.
+
+    Nothing of copies, which may have another address, and of letters whose errors nobody has read: a replay batch reads
+    none.
+    """
+    asked = [
+        row for row in letters if row.reason in IN_VAIN and not row.edit and "error" not in row.get_deferred_fields()
+    ]
+    lost = [row.pk for row in asked if {"payload", "headers"} & row.get_deferred_fields()]
+    read = (
+        {pk: rest for pk, *rest in DeadLetter.objects.filter(pk__in=lost).values_list("pk", "payload", "headers")}
+        if lost
+        else {}
+    )
+    by_channel: dict[str, list[tuple[UUID, str, bytes]]] = {}
+    for row in asked:
+        payload, headers = read.get(row.pk) or (row.payload, row.headers)
+        channel = dict(shown_headers(headers)).get("channel", "")
+        by_channel.setdefault(channel, []).append((row.pk, row.error, bytes(payload or b"")))
+    known = [(handlers()[channel], failed) for channel, failed in by_channel.items() if channel in handlers()]
+    return {
+        pk: why
+        for handler, failed in known
+        for (pk, *_), why in zip(
+            failed, handler.in_vain([(error, payload) for _pk, error, payload in failed]), strict=True
+        )
+        if why
+    }
+
+
+def _warned(judgement: Judgement, why: str) -> Judgement:
+    """The same with what speaks against it, for a letter that can be taken back."""
+    if not why or not judgement.eligible or judgement.tone == "idle":
+        return judgement
+    fact, _, unless = why.partition(". ")
+    return Judgement(True, f"{fact}.", unless, "warn", in_vain=True)
 
 
 def effects_of_messages(letters: Sequence[DeadLetter]) -> dict[UUID, Effect]:

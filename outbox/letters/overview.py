@@ -16,6 +16,7 @@ from config.flows import Need, Reading, source_in_words
 from config.telemetry import metrics
 from outbox.groups.counts import arrived_by_hour, is_rising
 from outbox.groups.models import FailureGroup
+from outbox.groups.reasons import advice_on, what_to_do
 from outbox.letters.models import ProofRound
 
 MOST_GROUPS = 3
@@ -138,11 +139,8 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         title=f"{source_in_words(group.source)}: {group}",
         why=f"Failed at the step “{group.step}”. "
         + (f"{CAME[group.state]} " if group.state in CAME else "")
-        + (
-            "They wait until they are requeued or discarded; later ones go on."
-            if urgent
-            else "Requeue, resolve or discard them."
-        ),
+        + ("They wait until they are requeued or discarded; later ones go on. " if urgent else "")
+        + what_to_do(group),
         url=reverse("admin:outbox_failuregroup_change", args=[group.pk]),
         lever="Open group",
         amount=group.open_count,
@@ -150,6 +148,7 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         since=group.first_seen,
         rank=1 if urgent else 2,
         place=1 + _place(group),
+        runbook=humanize.runbook(advice.page) if (advice := advice_on(group)) else "",
         kind="failure_group",
         key=str(group.pk),
     )

@@ -98,9 +98,10 @@ def _refresh(row: Incident, need: Need, now: datetime) -> None:
 def _words(need: Need) -> dict[str, str]:
     """What people are told: what home shows to everybody, and no address of a person."""
     amount = f"{need.amount:,} {need.unit}" if need.amount is not None else ""
+    more = f" Runbook: {need.runbook}" if need.runbook else ""
     return {
         "title": without_addresses(need.title)[:300],
-        "why": without_addresses(need.why)[:1000],
+        "why": without_addresses(need.why)[: 1000 - len(more)] + more,
         "amount": amount[:100],
         "url": need.url[:500],
         "urgency": need.urgency,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notifications.channels.anymail import outcome_of
-from notifications.channels.faults import PROVIDERS, RULES, fault_of_api, fault_of_reply, rule_of
+from notifications.channels.faults import PROVIDERS, RULES, fault_of_api, fault_of_reply, in_vain, rule_of
 from notifications.channels.smtp import RefusedReply
 from notifications.channels.smtp import outcome_of as outcome_of_reply
 
@@ -224,3 +224,30 @@ def test_no_rule_is_left_that_no_reply_needs(rule):
 @given(st.text())
 def test_whatever_a_reply_says_has_a_fault(text):
     assert fault_of_reply(text)[0] in ("account", "limit", "recipient", "message", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("RCPT: 550 5.1.1 no such mailbox", "550 5.1.1 is for good. It fails again unless the address works now."),
+        ("RCPT: 550 No such user here", "550 is for good. It fails again unless the address works now."),
+        (
+            "DATA: 552 5.3.4 too big",
+            "552 5.3.4 is for good. It fails again unless the mail is taken now: it is too large.",
+        ),
+        ("RCPT: 450 4.2.1 mailbox busy", ""),
+        ("RCPT: 550 5.7.1 policy", ""),
+        (
+            "postmark answers 422 406: inactive",
+            "The provider's answer is for good. It fails again unless the address works now.",
+        ),
+        ("postmark answers 422 300: x", ""),
+        (
+            "the provider refuses the recipient: x",
+            "The provider's answer is for good. It fails again unless the address works now.",
+        ),
+        ("no such mailbox", ""),
+    ],
+)
+def test_a_refusal_is_for_good_where_the_table_says_whose_fault_it_is(error, said):
+    assert in_vain(error) == said
