@@ -39,7 +39,7 @@ class WatermarkQuerySet(models.QuerySet):
     def why_stopped(self, worker: str) -> str:
         """Why `worker` has stopped at the first of these, and what helps, in one line; empty when all of them run."""
         mark = self.stopped().order_by("topic", "partition").first()
-        return f"{worker} has stopped at {mark.topic}, partition {mark.partition}: {mark.why}" if mark else ""
+        return f"{worker} has stopped at {mark.topic}, partition {mark.partition}: {mark.alarm}" if mark else ""
 
     def diagnosis(self, worker: str, now: datetime) -> tuple[bool, str]:
         """Whether all of them run and `worker` reports, and why not."""
