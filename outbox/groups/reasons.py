@@ -120,7 +120,7 @@ OF_SOURCE = {
 }  # fmt: skip
 
 
-class Failed(Protocol):
+class WithReason(Protocol):
     """A letter, or a group of them."""
 
     source: str
@@ -128,13 +128,13 @@ class Failed(Protocol):
     reason: str
 
 
-def advice_on(failed: Failed) -> Advice | None:
+def advice_on(failed: WithReason) -> Advice | None:
     """What is known of it: by its source before the others, by its step before every step."""
     rows = [row for row in (*OF_SOURCE.get(failed.source, ()), *REASONS) if failed.reason in row.reasons.split()]
     return next((row for row in rows if row.step in (failed.step, "")), None)
 
 
-def advice_of(row: Failed) -> dict[str, object]:
+def advice_of(row: WithReason) -> dict[str, object]:
     """What the page of a group or of a letter shows of it."""
     advice = advice_on(row)
     return {"advice": advice, "runbook": humanize.runbook(advice.page) if advice else ""}
