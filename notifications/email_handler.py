@@ -14,7 +14,7 @@ from config.environment import mailbox
 from config.letters import PayloadForm
 from config.telemetry import tracing
 from notifications import channels
-from notifications.channels import replies
+from notifications.channels import faults
 from notifications.mail import content, deliveries, suppression
 from notifications.mail.content import Mail
 from outbox.channels.handlers import Message, MessageHandler, Outcome
@@ -73,7 +73,7 @@ class EmailHandler(MessageHandler):
         addresses = [_address(payload) for _error, payload in failed]
         stopped = suppression.reasons(addresses)
         return [
-            SUPPRESSED.format(stopped[address]) if address in stopped else replies.in_vain(error)
+            SUPPRESSED.format(stopped[address]) if address in stopped else faults.in_vain(error)
             for address, (error, _payload) in zip(addresses, failed, strict=True)
         ]
 
