@@ -19,7 +19,7 @@ from buffer.events import levers
 from buffer.events.models import Batch, Bucket, BucketQuerySet, BufferedEvent, EventQuerySet
 from buffer.flush.batch_letters import CUT
 from buffer.flush.claim import STALE, caught_up_of, decide
-from buffer.partitioned import retained_months
+from buffer.partitioned import AHEAD, retained_months
 from buffer.streams import Stream, streams
 from config.admin import humanize
 from config.admin.filters import ByNumber, ByTime, Segments
@@ -150,6 +150,7 @@ def months_kept() -> list[int]:
 
 # -- Batches -----------------------------------------------------------------------------------------------
 MOST_FOUND = 20
+MONTHS_BEGUN = 4  # of orders whose ids are found by their beginning: the next month, this one and two before
 MOST_EVENTS = 500  # on the page of a batch
 
 
@@ -287,6 +288,7 @@ class BucketAdmin(ReadOnlyAdmin):
     levers = (FLUSH, HOLD, RELEASE)
     list_display = ["location_id", "state", "count_open", "oldest", "newest", "next_look"]
     list_filter = [StateOfBucket]
+    begins = ["location_id"]
     search_fields = ["pk"]
     search_help_text = "Paste a location id, capitals included. Exact match."
     empty = ("Nothing waits", "A warehouse appears here with its first order, and leaves when its batch is cut.")
@@ -311,6 +313,10 @@ class BucketAdmin(ReadOnlyAdmin):
 
     def find(self, key: str) -> Iterable[Bucket]:
         return list(Bucket.objects.filter(stream__in=list(streams()), location_id=key)[:MOST_FOUND])
+
+    def ranges(self) -> Iterable[tuple[models.QuerySet, str]]:
+        """One for each stream, which its index begins with."""
+        return [(Bucket.objects.of_stream(stream), "location_id") for stream in streams()]
 
     def detail(self, request: HttpRequest, row: Bucket) -> dict[str, object]:
         now = timezone.now()
@@ -347,8 +353,9 @@ class BufferedEventAdmin(Revealing, ReadOnlyAdmin):
     list_display = ["order_id", "state", "location_id", "version", "position", "arrived"]
     links = ["stream", "location_id", "status"]
     happened = ByNumber("arrived", "created_at")
+    begins = ["order_id"]
     search_fields = ["pk"]
-    search_help_text = "Paste an order id, capitals included. Exact match, in all months that are kept."
+    search_help_text = "Paste an order id, capitals included. Exact match, in all months that are kept; a beginning in the last 3."
     arrived = age_column("created_at", "Arrived")
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet:
@@ -371,6 +378,12 @@ class BufferedEventAdmin(Revealing, ReadOnlyAdmin):
         rows = BufferedEvent.objects.in_months(months_kept()).filter(stream__in=list(streams()), order_id=key)
         traced = BufferedEvent.objects.of_trace(key).defer("payload")[:MOST_FOUND]
         return [*rows.defer("payload")[:MOST_FOUND], *traced]
+
+    def ranges(self) -> Iterable[tuple[models.QuerySet, str]]:
+        """One for each stream and each of the newest months: the index begins with both."""
+        months = months_kept()[AHEAD - 1 :][:MONTHS_BEGUN]
+        rows = BufferedEvent.objects.all()
+        return [(rows.in_months([month]).of_stream(name), "order_id") for month in months for name in streams()]
 
     def detail(self, request: HttpRequest, row: BufferedEvent) -> dict[str, object]:
         batches = Batch.objects.defer("payload", "headers", "event_ids")

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
-from uuid import UUID
 
 from django.core.exceptions import FieldDoesNotExist, ValidationError
 from django.db import models
@@ -70,7 +69,7 @@ class Keyset:
         texts = cursor.split(BETWEEN)
         if len(texts) != len(self._names):
             raise ValidationError("not a place in this list")
-        values = [_field(model, name).to_python(text) for name, text in zip(self._names, texts, strict=True)]
+        values = [field_of(model, name).to_python(text) for name, text in zip(self._names, texts, strict=True)]
         beyond = "lt" if descending else "gt"
         if len(values) == 1:
             return Q(**{f"pk__{beyond}": values[0]})
@@ -92,41 +91,13 @@ def by_ids(rows: models.QuerySet[Row], most: int) -> list[Row]:
     return [by_key[key] for key in keys if key in by_key]  # it may have gone from the list meanwhile
 
 
-def _field(model: type[models.Model], name: str) -> Any:
+def field_of(model: type[models.Model], name: str) -> Any:
     if name == "pk":
         return model._meta.pk
     try:
         return model._meta.get_field(name)
     except FieldDoesNotExist:
         raise ValidationError(f"no field {name}") from None
-
-
-# -- Search by the beginning of a key ------------------------------------------------------------------------
-SHORTEST = 3  # characters: fewer are the beginning of nearly everything
-MOST_BEGUN = 50
-HEX = re.compile(r"[0-9a-f]{3,32}")
-LAST = "\U0010ffff"  # behind every character, where bytes are compared
-
-
-def beginning_with(rows: models.QuerySet, field: str, text: str) -> list[object]:
-    """The primary keys of the first rows whose `field` begins with `text`: a range of the index that begins with it, not a scan.
-
-    A text column must compare bytes (`IdentifierField`); a UUID is begun with or without its dashes.
-    """
-    if len(text) < SHORTEST:
-        return []
-    low: object = text
-    high: object = text + LAST
-    if isinstance(_field(rows.model, field), models.UUIDField):
-        digits = text.replace("-", "").lower()
-        if not HEX.fullmatch(digits):
-            return []
-        low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-    return list(
-        rows.filter(**{f"{field}__gte": low, f"{field}__lte": high})
-        .order_by(field)
-        .values_list("pk", flat=True)[:MOST_BEGUN]
-    )
 
 
 # -- Search by topic/partition/offset ------------------------------------------------------------------------

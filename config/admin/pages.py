@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -30,10 +30,10 @@ from config.admin.filters import EVERY, TIMES, ByTime, WithinTime, list_without_
 from config.admin.forms import LeverForm, NamedMoments
 from config.admin.html import moment
 from config.admin.levers import Lever, LeverResult
-from config.admin.lists import AFTER, BEFORE, MOST_BEGUN, Keyset, beginning_with
+from config.admin.lists import AFTER, BEFORE, Keyset
+from config.admin.search import Row, Searched
 from config.database.clock import database_now
 
-Row = TypeVar("Row", bound=models.Model)
 Shown = TypeVar("Shown", bound=str)
 
 
@@ -228,7 +228,7 @@ class KeysetChangeList(ChangeList):
         self.paginator = None
 
 
-class ReadOnlyAdmin(NamedMoments, Generic[Row]):
+class ReadOnlyAdmin(NamedMoments, Searched[Row]):
     """Base of every admin page: read-only. Subclasses say what the list and the page show, and name the levers."""
 
     place = 50  # in the sidebar, from the top
@@ -236,7 +236,6 @@ class ReadOnlyAdmin(NamedMoments, Generic[Row]):
     levers: Sequence[Lever] = ()
     tabs: Sequence[tuple[str, str]] = ()  # (words, name of a changelist)
     links: Sequence[str] = ()  # lookups by which other pages link to the list
-    begins: Sequence[str] = ()  # shown columns that begin an index, of which the search takes a beginning
     happened: ByTime | None = None  # what the time range is about; None in a list of what is there now
     empty: tuple[str, str] = ("", "")  # what an empty list means; that of a changelist is good news
     list_per_page = 50
@@ -268,36 +267,6 @@ class ReadOnlyAdmin(NamedMoments, Generic[Row]):
     def keyset_for(self, changelist: KeysetChangeList) -> Keyset:
         """The order of this list, which may depend on its filters."""
         return self.keyset
-
-    def find(self, key: str) -> Iterable[Row]:
-        """The rows with this key, for the search in the header: exact matches by an index, never a scan."""
-        return ()
-
-    def beginning(self, text: str) -> list[object]:
-        """The keys of the first rows of which a key begins with this, for the search when nothing has the whole key."""
-        rows = self.model._default_manager.all()
-        keys = (key for field in self.begins for key in beginning_with(rows, field, text))
-        return list(dict.fromkeys(keys))[:MOST_BEGUN]
-
-    def words(self, row: Row) -> str:
-        """What a row is called in the list of hits."""
-        return str(row)
-
-    def shortcut(self, request: HttpRequest, row: Row) -> tuple[str, str]:
-        """(words, address) of the lever that a hit of the search offers at once; empty where there is none."""
-        return "", ""
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: models.QuerySet, search_term: str
-    ) -> tuple[models.QuerySet, bool]:
-        term = search_term.strip()
-        if term:
-            keys = [row.pk for row in self.find(term)]
-            if not keys and (keys := self.beginning(term)):
-                first = f", the first {MOST_BEGUN}" if len(keys) == MOST_BEGUN else ""
-                request.__dict__["begun"] = f"what begins with “{term}”{first}"
-            queryset = queryset.filter(pk__in=keys)
-        return queryset, False
 
     def changelist_view(self, request: HttpRequest, extra_context: Mapping[str, object] | None = None) -> HttpResponse:
         """A list of what happened is read from the replica, where there is one; what is there now from the primary."""

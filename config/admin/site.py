@@ -7,25 +7,24 @@ from functools import wraps
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote
 from django.core.exceptions import BadRequest, FieldDoesNotExist, PermissionDenied
-from django.db import DataError, models
+from django.db import DataError
 from django.dispatch import Signal
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, URLResolver, path, reverse
+from django.urls import URLPattern, URLResolver, path
 
 from config import replica
 from config.admin import lists
 from config.admin.home import home
 from config.admin.html import in_reading_order
 from config.admin.pages import ReadOnlyAdmin
+from config.admin.search import A_FEW, by_kind, page_of
 from config.database.clock import database_now
 from config.partitions import configured, plan_for
 
 APP_ORDER = ["outbox", "buffer", "throttler", "notifications", "auth", "axes"]
 FLOWING = {"outbox", "buffer", "throttler", "notifications"}
-MOST_HITS = 20
 # A POST that was answered with 403; `request`, and `right` in words where the page names it.
 post_refused = Signal()
 View = Callable[..., HttpResponse]
@@ -83,30 +82,32 @@ class SpillwayAdminSite(admin.AdminSite):
         raise Http404
 
     def find_view(self, request: HttpRequest) -> HttpResponse:
-        """Search by key: redirect to the one row that has it, or list the rows; several or none.
+        """Search by key: redirect to the one row that has it, or show a few of each kind; otherwise by the key's beginning.
 
         `beside` is the row whose page asks: what else has its key?
         """
         key = request.GET.get("q", "").strip()
         pages = [page for page in self.readable_pages(request) if type(page).find is not ReadOnlyAdmin.find]
-        hits = [(page, row) for page in pages for row in page.find(key)] if key else []
-        place, why_not = lists.place_of(key), ""
-        if place and not hits:
-            keys, why_not = lists.keys_at(place)
-            hits = [(page, row) for page in pages for about in keys for row in page.find(about)]
-        beside = request.GET.get("beside")
-        hits = [(page, row) for page, row in hits if str(row.pk) != beside]
-        if len(hits) == 1:
-            return HttpResponseRedirect(page_of(*hits[0]))
+        found = [(page, list(page.find(key))) for page in pages] if key else []
+        place, why_not, listed, begun = lists.place_of(key), "", key, False
+        if place and not any(rows for _page, rows in found):
+            (keys, why_not), listed = lists.keys_at(place), ""
+            found = [(page, [row for about in keys for row in page.find(about)]) for page in pages]
+        if beside := request.GET.get("beside"):
+            found = [(page, [row for row in rows if str(row.pk) != beside]) for page, rows in found]
+        elif key and not place and not any(rows for _page, rows in found):
+            begun = True
+            found = [(page, page.begun(request, key, A_FEW + 1)) for page in pages]
+        found = [(page, rows) for page, rows in found if rows]
+        if len(found) == 1 and len(found[0][1]) == 1:
+            page, (row,) = found[0]
+            return HttpResponseRedirect(page_of(page, row))
         context = {
             **self.each_context(request),
             "title": "Search",
             "searched": key,
-            "hits": [
-                (page.opts.verbose_name, page.words(row), page_of(page, row), *page.shortcut(request, row))
-                for page, row in hits[:MOST_HITS]
-            ],
-            "more": len(hits) > MOST_HITS,
+            "begun": begun,
+            "kinds": by_kind(request, found, listed),
             "places": [str(page.opts.verbose_name_plural) for page in pages],
             "partition": f"{place.topic}/{place.partition}" if place else "",
             "why_not": why_not,
@@ -134,11 +135,6 @@ class SpillwayAdminSite(admin.AdminSite):
                 page = self._registry[model["model"]]
                 if isinstance(page, ReadOnlyAdmin) and page.has_view_permission(request):
                     yield page
-
-
-def page_of(page: ReadOnlyAdmin, row: models.Model) -> str:
-    """The page of one row."""
-    return reverse(f"admin:{page.opts.app_label}_{page.opts.model_name}_change", args=[quote(row.pk)])
 
 
 def without_nul(given: QueryDict) -> QueryDict:

@@ -14,8 +14,8 @@ from django.utils.html import format_html
 from config.admin import humanize
 from config.admin.filters import ByUuid, Segments
 from config.admin.html import chip
-from config.admin.lists import MOST_BEGUN, beginning_with
 from config.admin.pages import ReadOnlyAdmin, age_column
+from config.admin.search import MOST_BEGUN, beginning_with
 from config.database.clock import database_now
 from config.environment import mailbox
 from config.environment.mailbox import masked
@@ -98,10 +98,11 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
         except ValueError:
             return ()
 
-    def beginning(self, text: str) -> list[object]:
+    def beginning(self, text: str, most: int = MOST_BEGUN) -> list[object]:
         """The number in a mail, too, whose capitals do not matter."""
         number = text.removeprefix("#").upper()
-        return [*super().beginning(text), *beginning_with(Order.objects.all(), "number_in_mail", number)][:MOST_BEGUN]
+        keys = super().beginning(text.removeprefix(ORDER), most)
+        return list(dict.fromkeys([*keys, *beginning_with(Order.objects.all(), "number_in_mail", number, most)]))[:most]
 
     def detail(self, request: HttpRequest, row: Order) -> dict[str, object]:
         sight = self.sight(request, row)

@@ -23,6 +23,7 @@ from config.admin.filters import Segments
 from config.admin.html import chip, moment
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin
+from config.admin.search import MOST_BEGUN, beginning_with, begun_in_words
 from config.admin.svg import Point
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction
@@ -83,16 +84,18 @@ class CustomerChangeList(KeysetChangeList):
             self.queryset = Lane.objects.waiting()
         super().get_results(request)
         if self.query:
-            self.result_list = list(page.find(self.query))
+            self.result_list = list(page.find(self.query)) or page.begun(request, self.query, MOST_BEGUN)
+            if self.result_list and self.result_list[0].pk != self.query:
+                self.narrowed = [*self.narrowed, begun_in_words(self.query, len(self.result_list))]
         elif page.shows_waiting(self):
-            self.result_list = _with_rows(self.result_list)
+            self.result_list = _with_rows(lane.customer_id for lane in self.result_list)
         _with_situations(self.result_list)
         self.result_count = len(self.result_list)
 
 
-def _with_rows(lanes: Iterable[Lane]) -> list[Customer]:
-    """The customer of each lane."""
-    names = list(dict.fromkeys(lane.customer_id for lane in lanes))
+def _with_rows(ids: Iterable[str]) -> list[Customer]:
+    """The customers with these ids, each once, also who has no row."""
+    names = list(dict.fromkeys(ids))
     rows = Customer.objects.in_bulk(names)
     return [rows.get(name) or without_row(name, timezone.now()) for name in names]
 
@@ -107,6 +110,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     place = 10
     list_display = ["customer", "state", "count_waiting", "oldest", "rate", "lives"]
     list_filter = [CustomersShown]
+    begins = ["pk"]
     search_fields = ["pk"]
     empty = ("No customer has own terms yet", "They come with import_customers, or when somebody changes a rate.")
     search_help_text = "Paste a customer id, capitals included. Exact match, whether they wait or not."
@@ -152,6 +156,12 @@ class CustomerAdmin(ReadOnlyAdmin):
     def find(self, key: str) -> Iterable[Customer]:
         row = customer_of(key)
         return [row] if row else []
+
+    def begun(self, request: HttpRequest, text: str, most: int) -> list[Customer]:
+        """With own terms, or with a lane."""
+        lanes = beginning_with(Lane.objects.all(), "customer_id", text, most)
+        waiting = Lane.objects.filter(pk__in=lanes).values_list("customer_id", flat=True) if lanes else ()
+        return _with_rows(sorted({*self.beginning(text, most), *waiting})[:most])
 
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet, search_term: str
