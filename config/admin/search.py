@@ -105,7 +105,7 @@ class Hit(NamedTuple):
     target: str
 
 
-class Kind(NamedTuple):
+class HitsOfKind(NamedTuple):
     """The hits on one page of the admin: a few, whether there are more, and the list that has them all."""
 
     name: str
@@ -114,10 +114,10 @@ class Kind(NamedTuple):
     listed: str
 
 
-def by_kind(request: HttpRequest, found: Iterable[tuple[Searched, Sequence[Any]]], key: str) -> list[Kind]:
+def by_kind(request: HttpRequest, found: Iterable[tuple[Searched, Sequence[Any]]], key: str) -> list[HitsOfKind]:
     """What the page of hits shows. `key` is what the lists are asked for; empty where they know no such key."""
     return [
-        Kind(
+        HitsOfKind(
             str(page.opts.verbose_name_plural),
             [Hit(page.words(row), page_of(page, row), *page.shortcut(request, row)) for row in rows[:A_FEW]],
             len(rows) > A_FEW,

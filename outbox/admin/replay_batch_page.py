@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import NamedTuple
 
 from django.conf import settings
+from django.contrib.auth.models import AbstractUser, AnonymousUser
 from django.db.models import QuerySet
+from django.db.models.functions import Length
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -19,11 +22,12 @@ from config.admin.humanize import pretty
 from config.database.clock import database_now
 from config.flows import mask_of
 from config.telemetry.redaction import masked
+from outbox.audit_log.models import OperatorAction
 from outbox.audit_log.reveal import Visibility
 from outbox.delivery.message_letters import in_vain
 from outbox.groups.models import FailureGroup
 from outbox.letters.edits import before_and_after
-from outbox.letters.field_changes import FieldChange, paths_in
+from outbox.letters.field_changes import LONGEST_PATH, FieldChange, paths_in
 from outbox.letters.filters import Filter
 from outbox.letters.models import DeadLetter
 from outbox.messages.models import OutboxMessage
@@ -59,6 +63,8 @@ LONGEST = 366 * 86_400.0  # seconds: an end farther away is one of these
 MOST_NEW = 100  # letters that came meanwhile and are counted
 LONGEST_VALUE = 300  # characters of a value
 MOST_PATHS = 100  # that the form of an edit offers
+MOST_SAMPLED, MOST_BYTES = 20, 200_000  # letters in which it looks for them
+DRAFT = "draft"  # an edit, by who typed it
 LOOKED_AT = 1000  # failed letters whose new cause is counted
 
 
@@ -69,9 +75,9 @@ class BatchStep(NamedTuple):
     state: str
 
 
-def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
-    """Everything the templates of one batch show."""
-    now, parts, oldest = database_now(), parts_of(batch), samples(batch, sight)
+def context(batch: ReplayBatch, sight: Visibility, mine: bool) -> dict[str, object]:
+    """Everything the templates of one batch show. `mine`: the reader has typed its change."""
+    now, parts, oldest = database_now(), parts_of(batch), samples(batch, sight, mine)
     over = (
         batch.state in ("done", "cancelled")
         and not batch.requeued
@@ -85,7 +91,8 @@ def context(batch: ReplayBatch, sight: Visibility) -> dict[str, object]:
         "live": live, "refresh_seconds": live and (1 if batch.state in MOVING else 5),
         "reasons": sorted(batch.skipped_why.items(), key=lambda pair: -pair[1]),
         "causes": causes(batch), "newest": newest(batch), "checks": checks(batch, oldest), "facts": facts(batch, now),
-        "done": DONE[batch.verb], "samples": oldest, "sight": sight, "change": change_in_words(batch, sight),
+        "done": DONE[batch.verb], "samples": oldest, "sight": sight,
+        "change": change_in_words(batch, shown=sight.shown or mine),
         "meanwhile": meanwhile(batch),
         "waits": lifecycle.waiting_in_numbers(batch, now), "why": lifecycle.why_it_waits(batch, now),
         "both": ",".join(batch.nouns), "one": batch.nouns[0], "many": batch.nouns[1], "end": end(batch, now),
@@ -110,6 +117,8 @@ def headline(batch: ReplayBatch, now: datetime) -> str:
     if batch.state == "counting":
         many = batch.nouns[1]
         return f"Counting the {many}" if not batch.pinned_at else f"Asking about {batch.pinned:,} {many}"
+    if batch.state == "previewed" and not batch.eligible:
+        return f"No {batch.nouns[0]} to {batch.verb}"
     if batch.state == "previewed":
         return f"{batch.verb.capitalize()} {letters}: look before you start"
     if batch.state == "holding":
@@ -221,7 +230,7 @@ class Preview(NamedTuple):
     after: str = ""
 
 
-def samples(batch: ReplayBatch, sight: Visibility) -> list[Preview]:
+def samples(batch: ReplayBatch, sight: Visibility, mine: bool) -> list[Preview]:
     """Of a preview: the oldest letters or messages that it would act on."""
     if batch.state != "previewed" or not batch.eligible:
         return []
@@ -230,26 +239,48 @@ def samples(batch: ReplayBatch, sight: Visibility) -> list[Preview]:
     if batch.verb in OF_MESSAGES:
         return [Preview(message) for message in OutboxMessage.objects.among(ids).defer("payload").order_by("pk")]
     letters = DeadLetter.objects.filter(pk__in=ids).defer(*([] if batch.edit else ["payload"]))
-    return [_sample(batch, letter, sight) for letter in letters.order_by("pk")]
+    return [_sample(batch, letter, sight, mine) for letter in letters.order_by("pk")]
 
 
-def _sample(batch: ReplayBatch, letter: DeadLetter, sight: Visibility) -> Preview:
+def _sample(batch: ReplayBatch, letter: DeadLetter, sight: Visibility, mine: bool) -> Preview:
     if not batch.edit:
         return Preview(letter)
-    values = before_and_after(letter, FieldChange.of(batch.edit), shown=sight.shown)
+    values = before_and_after(letter, FieldChange.of(batch.edit), shown=sight.shown, mine=mine)
     return Preview(letter, *(f"{value[:LONGEST_VALUE]}…" if len(value) > LONGEST_VALUE else value for value in values))
 
 
-def change_in_words(batch: ReplayBatch, sight: Visibility) -> str:
-    """What an edit does to each letter, without its values until they are revealed; empty for other verbs."""
-    return FieldChange.of(batch.edit).words(shown=sight.shown)[:LONGEST_VALUE] if batch.edit else ""
+def change_in_words(batch: ReplayBatch, *, shown: bool) -> str:
+    """What an edit does to each letter, without its values unless they are `shown`; empty for other verbs."""
+    return FieldChange.of(batch.edit).words(shown=shown)[:LONGEST_VALUE] if batch.edit else ""
 
 
-def newest_of(chosen: Filter) -> dict[str, object]:
-    """What the form of an edit shows of the newest letter: the payload without its hidden values, and paths into it."""
-    letter = chosen.letters("edit").newest_first().first()
-    text = masked(letter.payload, *mask_of(letter.source)) if letter else ""
-    return {"newest": letter, "payload": pretty(text) if letter else "", "paths": paths_in(text)[:MOST_PATHS]}
+def is_author(user: AbstractUser | AnonymousUser, batch: ReplayBatch) -> bool:
+    """Whether this person has typed the change of an edit. The trail says it: `user` is whoever confirms the batch."""
+    about = OperatorAction.objects.filter(subject_type=batch._meta.label_lower, subject_id=str(batch.pk), verb=DRAFT)
+    return bool(batch.edit) and about.filter(actor_number=user.pk).exists()
+
+
+def shown_in_form(chosen: Filter) -> dict[str, object]:
+    """What the form of an edit shows of its letters, without hidden values: the newest one, and paths in a sample of them."""
+    letters = _sample_of(chosen)
+    texts = [masked(letter.payload, *mask_of(letter.source)) for letter in letters]
+    counts = Counter(path for text in texts for path in dict.fromkeys(paths_in(text)) if len(path) <= LONGEST_PATH)
+    return {
+        "newest": letters[0] if letters else None,
+        "payload": pretty(texts[0]) if texts else "",
+        "paths": counts.most_common(MOST_PATHS),
+        "sampled": len(letters),
+    }
+
+
+def _sample_of(chosen: Filter) -> list[DeadLetter]:
+    """The newest letter, and of the next ones those that are small enough together."""
+    ids = list(chosen.letters("edit").newest_first().values_list("pk", flat=True)[:MOST_SAMPLED])
+    sizes = dict(DeadLetter.objects.filter(pk__in=ids).values_list("pk", Length("payload"))) if ids else {}
+    total = accumulate(sizes.get(pk) or 0 for pk in ids)
+    near = [pk for pk, size in zip(ids, total, strict=True) if pk == ids[0] or size <= MOST_BYTES]
+    found = DeadLetter.objects.defer("traceback", "headers").in_bulk(near)
+    return [found[pk] for pk in near if pk in found]
 
 
 def meanwhile(batch: ReplayBatch) -> str:

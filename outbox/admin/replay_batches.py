@@ -9,7 +9,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.models import AbstractUser, AnonymousUser
 from django.core.exceptions import PermissionDenied
-from django.db import models
+from django.db import models, transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -36,7 +36,7 @@ from outbox.letters.field_changes import VERBS as CHANGES
 from outbox.letters.filters import VERBS, Filter
 from outbox.letters.transitions import CODES
 from outbox.messages.filters import MessageFilter
-from outbox.replay_batches import requests
+from outbox.replay_batches import lifecycle, requests
 from outbox.replay_batches.models import OF_MESSAGES, ReplayBatch, ReplayItem
 from outbox.replay_batches.subjects import words_of
 
@@ -99,6 +99,14 @@ class ChangeForm(forms.Form):
             self.add_error(None, f"{humanize.plural(len(faults), 'thing is', 'things are')} wrong.")
         for name, fault in faults.items():
             self.add_error("change" if name == "verb" else name, fault)
+
+
+def _form_again(batch: ReplayBatch) -> dict[str, object]:
+    """The form of an edit that fits no letter, with what was typed."""
+    change, chosen = FieldChange.of(batch.edit), Filter.of(batch.filter)
+    form = ChangeForm(change.typed())
+    form.add_error(None, f"Nothing matches: none of {humanize.plural(batch.pinned, *batch.nouns)} can be edited so.")
+    return {"form": form, "given": [*chosen.fields()], **batch_page.shown_in_form(chosen)}
 
 
 # -- The form of a previewed batch ---------------------------------------------------------------------------------------
@@ -320,13 +328,15 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
     # -- One batch ------------------------------------------------------------------------------
     def detail(self, request: HttpRequest, row: ReplayBatch) -> dict[str, object]:
         allowed = may(request.user, row.verb)
+        mine = allowed and batch_page.is_author(request.user, row)
         return {
-            **batch_page.context(row, self.sight(request, row)),
+            **batch_page.context(row, self.sight(request, row), mine),
             "allowed": allowed,
             "right": RIGHT,
             "single": [*RIGHTS[row.verb].values()][1],
             "role": role_for(row.verb),
             "form": ConfirmForm(row) if row.state == "previewed" else None,
+            "again": _form_again(row) if mine and row.state == "previewed" and not row.eligible else None,
         }
 
     # -- Asking for one, and its levers ---------------------------------------------------------
@@ -355,7 +365,12 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
             chosen = posted_filter(verb, given)
             chosen.check()
             if request.method == "POST" and (form is None or form.is_valid()):
-                batch = requests.draft(verb, chosen, operator_of(request.user), change=form.made if form else None)
+                with transaction.atomic():
+                    batch = requests.draft(verb, chosen, operator_of(request.user), change=form.made if form else None)
+                    if form:
+                        lifecycle.record_batch(
+                            batch, operator_of(request.user), batch_page.DRAFT, "", "nothing is changed yet"
+                        )
                 return self._to(batch.pk)
         except Refusal as refusal:
             chosen, problem = None, f"{capfirst(str(refusal))}."
@@ -371,7 +386,7 @@ class ReplayBatchAdmin(Revealing, ReadOnlyAdmin[ReplayBatch]):
             "channels": sorted(handlers()) if verb in OF_MESSAGES and chosen and not chosen.ids else [],
         }
         if isinstance(chosen, Filter) and form:
-            context |= {"form": form, **batch_page.newest_of(chosen)}
+            context |= {"form": form, **batch_page.shown_in_form(chosen)}
         status = 400 if request.method == "POST" else 200
         return TemplateResponse(request, "admin/outbox/replaybatch/ask.html", context, status=status)
 

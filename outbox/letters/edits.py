@@ -325,22 +325,25 @@ def _changed(letter: DeadLetter, change: FieldChange, number: int) -> DeadLetter
     return copy
 
 
-def before_and_after(letter: DeadLetter, change: FieldChange, *, shown: bool = False) -> tuple[str, str]:
+def before_and_after(
+    letter: DeadLetter, change: FieldChange, *, shown: bool = False, mine: bool = False
+) -> tuple[str, str]:
     """The field as JSON text in the letter and in its copy; dots for what is hidden, "missing" where there is none.
 
-    Raises Refusal where the change does not fit.
+    `mine`: the reader has typed the change, and sees its values. Raises Refusal where the change does not fit.
     """
     text = bytes(letter.payload or b"").decode()
     after = change.apply(text)
-    return _seen(letter.source, text, change.path, shown), _seen(letter.source, after, change.path, shown)
+    own = (change.old, change.new) if mine else ()
+    return _seen(letter.source, text, change.path, shown, own), _seen(letter.source, after, change.path, shown, own)
 
 
-def _seen(source: str, text: str, path: str, shown: bool) -> str:
+def _seen(source: str, text: str, path: str, shown: bool, own: Sequence[str]) -> str:
     value = value_at(text, path)
     if value is None:
         return "missing"
     # Where the mask hides a name on the way, the path leads nowhere in it.
-    return value if shown else value_at(masked(text, *mask_of(source)), path) or DOTS
+    return value if shown or value in own else value_at(masked(text, *mask_of(source)), path) or DOTS
 
 
 def take_back_copies(

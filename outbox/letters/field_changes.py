@@ -279,6 +279,15 @@ class FieldChange:
         """What may be kept for ever, and what everybody may read."""
         return {"verb": self.verb, "path": shown_path(self.path), "other_type": self.other_type, "add": self.add}
 
+    def typed(self) -> dict[str, str | bool]:
+        """As a person types it in the form."""
+        values = [self.old, self.new]
+        as_text = all(value[:1] in ("", '"') for value in values)
+        old, new = (str(json.loads(value)) if as_text and value else value for value in values)
+        meant_as = "text" if as_text else "json"
+        ticked = {"other_type": self.other_type, "add": self.add}
+        return {"change": self.verb, "path": self.path, "old": old, "new": new, "as": meant_as, **ticked}
+
     def words(self, *, shown: bool = False) -> str:
         """`Set $.to to "ada@example.com"`; without values unless they are `shown`."""
         new, old = (value if shown else DOTS for value in (self.new, self.old))

@@ -1,6 +1,7 @@
 """The pages of an edit of many letters: who may, what is typed, and that nobody sees a hidden value in its differences."""
 
 import re
+from html import unescape
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -8,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from config.telemetry.redaction import DOTS
+from outbox.admin import replay_batch_page
 from outbox.groups.models import FailureGroup
 from outbox.letters.models import DeadLetter, PayloadRevision
 from outbox.models import OperatorAction
@@ -97,8 +99,70 @@ def test_the_form_says_nothing_of_errors_at_first_and_shows_no_hidden_value(grou
     assert "errornote" not in html
     assert SECRET not in html
     assert DOTS in html
-    assert '<option value="$.items[0].quantity">' in html
-    assert "note" not in re.findall(r'<option value="\$\.([^"]+)">', html)
+    assert '<option value="$.items[0].quantity" label="$.items[0].quantity, in 3 of 3 letters">' in html
+    assert "note" not in re.findall(r'<option value="\$\.([^"]+)"', html)
+
+
+def test_fields_of_other_letters_than_the_newest_are_suggested_and_a_hidden_name_is_not(group, boss, monkeypatch):
+    def shown():
+        return re.findall(r'<option value="([^"]+)" label="\1, in (\d of \d letters)">', page_of_form(boss, group))
+
+    oldest, *_rest = DeadLetter.objects.order_by("pk")
+    text = b'{"purchaseOrderId": "PO", "warehouse": {"zq": 4}, "zq@example.com": 1, "items": [{}, {"stockId": "B"}]}'
+    DeadLetter.objects.filter(pk=oldest.pk).update(payload=text)
+    fields = dict(shown())
+    assert fields["$.purchaseOrderId"] == "3 of 3 letters"
+    assert fields["$.items[0].quantity"] == "2 of 3 letters"
+    assert fields["$.items[1].stockId"] == "1 of 3 letters"
+    assert "zq" not in str(fields)
+    assert not {"$.note", "$.sw"} & {*fields}
+    assert shown()[0][0] == "$.purchaseOrderId", "what most of them have comes first"
+    monkeypatch.setattr(replay_batch_page, "MOST_BYTES", 1)
+    assert re.search(r"in 1 of 1 letter", page_of_form(boss, group)), "large ones are not read all"
+
+
+def page_of_form(client, group):
+    return client.get(f"{DRAFT}?verb=edit&group={group.pk}").content.decode()
+
+
+# -- nothing matches -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("meant", ["text", "json"])
+def test_where_nothing_matches_its_author_has_the_form_again_with_what_was_typed(group, boss, meant):
+    new = f'<{NEWER}> "7"' if meant == "text" else '{"a": [12]}'
+    batch = drafted(boss, group, path="$.elsewhere", change="replace", old=f'"{SECRET}"', new=new, **{"as": meant})
+    html = page(boss, batch)
+    assert "Nothing matches: none of 3 letters can be edited so." in html
+    assert "nothing is at the path" in html
+    assert "<title>Error: No letter to edit" in html
+    form = html[html.index(f'action="{DRAFT}"') :].partition("</form>")[0]
+    assert 'value="$.elsewhere"' in form
+    assert re.search(r'name="change" value="replace"[^>]+ checked', form)
+    assert re.search(rf'name="as" value="{meant}"[^>]+ checked', form)
+    assert re.search(r'name="other_type"[^>]+ checked', form)
+    areas = [html_of.strip() for html_of in re.findall(r"<textarea[^>]+>([^<]*)<", form)]
+    assert [unescape(area) for area in areas] == [f'"{SECRET}"', new.replace(" ", "") if meant == "json" else new]
+    assert f'name="group" value="{group.pk}"' in form
+    assert 'name="verb" value="edit"' in form
+    other = page(client_of("Operator"), batch)
+    assert f'action="{DRAFT}"' not in other
+    assert NEWER not in other
+    assert SECRET not in other
+
+
+# -- who has typed it ----------------------------------------------------------------------------------
+def test_who_confirms_the_edit_of_somebody_else_is_not_its_author(group, boss):
+    batch = drafted(boss, group, path="$.items[0].quantity", change="replace", old="x", new=NEWER, **{"as": "text"})
+    ReplayBatch.objects.update(eligible=3, skipped=0, skipped_why={})  # as if its gate took it
+    batch.items.update(state="eligible")
+    other = client_of("Operator")
+    pull(other, batch, "confirm", reason=WHY, canary="1")
+    assert ReplayBatch.objects.get().user.username.startswith("Operator")
+    assert f"by &quot;{NEWER}&quot; at" in page(boss, batch)
+    assert NEWER not in page(other, batch)
+    without = User.objects.get(username="boss")
+    User.objects.filter(pk=without.pk).update(is_superuser=False)
+    without.user_permissions.set(Group.objects.get(name="Support").permissions.all())
+    assert NEWER not in page(boss, batch), "who may not edit any more sees no values"
 
 
 def test_all_that_is_wrong_is_said_at_once_and_what_was_typed_is_kept(group, boss):
@@ -138,7 +202,7 @@ def test_from_the_group_to_the_proof(group, boss):
     batch = drafted(boss, group)
     shown = text(page(boss, batch))
     assert "Edit 3 letters: look before you start" in shown
-    assert f"Set $.items[0].quantity to {DOTS}" in shown
+    assert "Set $.items[0].quantity to 3" in shown
     pull(boss, batch, "confirm", reason=WHY, canary="1")
     pull(boss, batch, "start")
     run_until(batch, "done")
@@ -159,8 +223,11 @@ def test_nobody_sees_a_hidden_value_in_the_three_differences_unless_it_is_reveal
     batch = drafted(boss, group, path="$.note", new=NEWER, other_type="", **{"as": "text"})
     ReplayBatch.objects.update(eligible=3, skipped=0, skipped_why={})  # as if its gate took it
     batch.items.update(state="eligible")
+    author = page(boss, batch)
+    assert SECRET not in author
+    assert author.count(NEWER) == 4, "its author sees what they typed"
     readers = [boss, client_of("Support"), client_of("Auditor"), client_of("Operator")]
-    for reader in readers:
+    for reader in readers[1:]:
         html = page(reader, batch)
         assert html.count(f'<td data-label="Before"><code>{DOTS}</code></td>') == 0 or SECRET not in html
         assert SECRET not in html
