@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from django.conf import settings
 from django.utils.module_loading import import_string
@@ -40,6 +40,14 @@ class Stage:
     trend: Sequence[float] = ()  # the last 24 minutes, oldest first; () draws no line
 
 
+class Kin(NamedTuple):
+    """Needs of which home shows a few, and says how many more there are: `words` with 1 and with several, their list."""
+
+    most: int
+    words: tuple[str, str]
+    url: str
+
+
 @dataclass(frozen=True)
 class Need:
     """One line of "what needs you": most urgent first, with exactly one thing to do about it.
@@ -61,10 +69,16 @@ class Need:
     place: int = 0  # within a rank: before its age, which puts what is new last
     kind: str = ""
     key: str = ""
-    parts: tuple[Need, ...] = ()  # what a line sums up: people are told of each
+    kin: Kin | None = None
+    flow: str = ""  # of a failure group: its title begins with it
     quiet: bool = False  # home has a line about it already: people are told of it all the same
     runbook: str = ""  # where docs/ say more
     news: bool = True  # False: another line covers it for now; it begins nothing, and is not over either
+
+    @property
+    def cause(self) -> str:
+        """The title where the flow stands beside it."""
+        return self.title.removeprefix(f"{self.flow}: ")
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from config.admin import humanize
 from config.admin.svg import Drawing, draw
 from config.database.queries import asked_together
-from config.flows import HomeRow, Need, flows
+from config.flows import HomeRow, Kin, Need, flows
 from config.partitions import rotation
 
 URGENCIES = ("now", "soon", "watch")
@@ -33,6 +34,7 @@ def home(now: datetime) -> dict[str, object]:
     return {
         "now": now,
         "needs": needs,
+        "lines": shortened(needs),
         "headline": headline(needs),
         "quiet": quiet(pictures),
         "flows_title": "The flow" if len(pictures) == 1 else f"The {_number(len(pictures))} flows",
@@ -54,8 +56,8 @@ def needs_of(pictures: Iterable[HomeRow], now: datetime) -> list[Need]:
 
 
 def needs_one_by_one(now: datetime) -> list[Need]:
-    """The same as home shows, most urgent first, without lines that sum up others: for those who are told."""
-    return by_urgency(part for need in needs_of(pictures_of(now), now) for part in need.parts or (need,))
+    """The same as home shows, most urgent first, with those that it only counts: for those who are told."""
+    return by_urgency(needs_of(pictures_of(now), now))
 
 
 def still_so(names: Iterable[tuple[str, str]], now: datetime) -> set[tuple[str, str]]:
@@ -69,6 +71,22 @@ def still_so(names: Iterable[tuple[str, str]], now: datetime) -> set[tuple[str, 
 def by_urgency(needs: Iterable[Need]) -> list[Need]:
     """Most urgent first; within an urgency loss of data, then people waiting; within those by place, then age."""
     return sorted(needs, key=lambda need: (URGENCIES.index(need.urgency), need.rank, need.place, _onset(need)))
+
+
+def shortened(needs: Sequence[Need]) -> list[tuple[Need, int]]:
+    """Of needs that are kin the first few; the last of these with how many more there are."""
+    left = Counter(need.kin for need in needs)
+    shown: Counter[Kin] = Counter()
+    lines = []
+    for need in needs:
+        more = 0
+        if need.kin:
+            shown[need.kin] += 1
+            if shown[need.kin] > need.kin.most:
+                continue
+            more = left[need.kin] - need.kin.most if shown[need.kin] == need.kin.most else 0
+        lines.append((need, more))
+    return lines
 
 
 def _onset(need: Need) -> timedelta:
@@ -92,7 +110,10 @@ def quiet(pictures: Sequence[HomeRow]) -> str:
     if not pictures:
         return "No flow is configured."
     runs = "The flow runs" if len(pictures) == 1 else f"All {_number(len(pictures))} flows run"
-    return f"{runs}, no failure group is open."
+    left = sum(picture.letters_open for picture in pictures)
+    if not left:
+        return f"{runs}, no failure group is open."
+    return f"{runs}, {humanize.plural(left, 'open letter is in hand', 'open letters are in hand')} or ignored."
 
 
 def _number(number: int) -> str:

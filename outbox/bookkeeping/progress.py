@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from config.admin import humanize
 from config.database.queries import Names, of_names
-from config.flows import Need, Reading, Stage
+from config.flows import Kin, Need, Reading, Stage
 from config.kafka.client import reachability
 from config.letters import Tone
 from config.telemetry import metrics
@@ -22,7 +22,8 @@ from outbox.bookkeeping.models import UNSEEN, Watermark
 # -- The progress of consumers, and the needs it causes ------------------------------------------------------
 BEHIND = timedelta(seconds=60)
 LONG = timedelta(minutes=5)
-MOST_STOPPED = 2
+MOST_STOPPED = 3  # lines of home
+MORE_STOPPED = ("more partition is stopped", "more partitions are stopped")
 BEHIND_IN_WORDS = ("record behind", "records behind")
 
 
@@ -125,7 +126,7 @@ def lag_of(row: Watermark, now: datetime) -> int | None:
 
 def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
     """Stopped partitions, and a worker that does not report any more."""
-    yield from _stopped_needs(progress.stopped, progress.now)
+    yield from (_stopped_need(row, progress.now) for row in progress.stopped)
     if progress.away:
         yield away_need(progress.away, progress.now)
     if progress.unseen and progress.seen:
@@ -144,26 +145,6 @@ def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
         )
 
 
-def _stopped_needs(rows: Sequence[Watermark], now: datetime) -> Iterator[Need]:
-    yield from (_stopped_need(row, now) for row in rows[:MOST_STOPPED])
-    rest = rows[MOST_STOPPED:]
-    if rest:
-        behind = sum(lag_of(row, now) or 0 for row in rest)
-        yield Need(
-            urgency="now",
-            title=f"{humanize.plural(len(rest), 'more partition is', 'more partitions are')} stopped",
-            why=rest[0].why,
-            url=reverse("admin:outbox_watermark_changelist") + "?state=stopped",
-            lever="Show them",
-            amount=behind or None,
-            unit=humanize.word(behind, *BEHIND_IN_WORDS),
-            since=min(row.updated_at for row in rest),
-            rank=0,
-            kind="partition",
-            parts=tuple(_stopped_need(row, now) for row in rest),
-        )
-
-
 def _stopped_need(row: Watermark, now: datetime) -> Need:
     behind = lag_of(row, now)
     return Need(
@@ -179,6 +160,7 @@ def _stopped_need(row: Watermark, now: datetime) -> Need:
         runbook=humanize.runbook("alerts.md#spillwaypartitionstopped"),
         kind="partition",
         key=f"{row.group} {row.topic}/{row.partition}",
+        kin=Kin(MOST_STOPPED, MORE_STOPPED, reverse("admin:outbox_watermark_changelist") + "?state=stopped"),
     )
 
 

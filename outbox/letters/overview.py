@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from config.admin import humanize
 from config.database.queries import Names, of_names
-from config.flows import Need, Reading, source_in_words
+from config.flows import Kin, Need, Reading, source_in_words
 from config.telemetry import metrics
 from outbox.groups.counts import arrived_by_hour, is_rising
 from outbox.groups.models import FailureGroup
 from outbox.groups.reasons import advice_on, what_to_do
 from outbox.letters.models import ProofRound
 
-MOST_GROUPS = 3
+MOST_GROUPS = 5  # lines of home
 RISING = " rising"  # ends the key of such a need
 MOST_WAITING = 100  # groups of a flow that are looked at, the newest
 MOST_TOGETHER = 500  # of all flows, where they are asked together
@@ -62,28 +62,9 @@ def letters_ever(sources: Sequence[str]) -> int:
 
 
 def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator[Need]:
-    """One line per failure group that nobody has in hand, the rest in one more; a step in `urgent` is one for which
-    people wait. What came back, and what is new, goes first."""
+    """One for each failure group that nobody has in hand; a step in `urgent` is one for which people wait."""
     yield from _without_effect(sources)
-    groups = sorted(_waiting_of(sources), key=lambda group: (group.step not in urgent, _place(group)))
-    for group in groups[:MOST_GROUPS]:
-        yield _need_of_group(group, group.step in urgent)
-    rest = groups[MOST_GROUPS:]
-    if rest:
-        largest = max(rest, key=lambda group: group.open_count)
-        yield Need(
-            urgency="soon",
-            title=humanize.plural(len(rest), "more failure group", "more failure groups") + " with open letters",
-            why=f"The largest is “{source_in_words(largest.source)}: {largest}”, {humanize.plural(largest.open_count, 'letter', 'letters')}.",
-            url=reverse("admin:outbox_failuregroup_changelist"),
-            lever="Open list",
-            amount=sum(group.open_count for group in rest),
-            unit="dead letters",
-            since=min(group.first_seen for group in rest),
-            rank=3,
-            kind="failure_group",
-            parts=tuple(_need_of_group(group, group.step in urgent) for group in rest),
-        )
+    yield from (_need_of_group(group, group.step in urgent) for group in _waiting_of(sources))
 
 
 def _waiting_of(sources: Sequence[str]) -> list[FailureGroup]:
@@ -133,10 +114,17 @@ def _rounds(sources: Names) -> list[ProofRound]:
     return list(rows if sources is None else rows.filter(source__in=sources))
 
 
+def _kin() -> Kin:
+    return Kin(
+        MOST_GROUPS, ("more failure group", "more failure groups"), reverse("admin:outbox_failuregroup_changelist")
+    )
+
+
 def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
+    flow = source_in_words(group.source)
     return Need(
         urgency="now" if urgent else "soon",
-        title=f"{source_in_words(group.source)}: {group}",
+        title=f"{flow}: {group}",
         why=f"Failed at the step “{group.step}”. "
         + (f"{CAME[group.state]} " if group.state in CAME else "")
         + ("They wait until they are requeued or discarded; later ones go on. " if urgent else "")
@@ -151,6 +139,8 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         runbook=humanize.runbook(advice.page) if (advice := advice_on(group)) else "",
         kind="failure_group",
         key=str(group.pk),
+        kin=_kin(),
+        flow=flow,
     )
 
 
@@ -180,6 +170,8 @@ def rising_needs(now: datetime) -> Iterator[Need]:
                 rank=2,
                 kind="failure_group",
                 key=f"{pk}{RISING}",
+                kin=_kin(),
+                flow=source_in_words(group.source),
                 quiet=not (group.owner_name and group.state not in FIRST),
             )
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from config.admin import humanize
-from config.flows import Need, Reading, Urgency
+from config.flows import Kin, Need, Reading, Urgency
 from config.telemetry import metrics
 from config.telemetry.activity import HANGS
 from config.telemetry.redaction import masked_error
@@ -20,7 +20,7 @@ from outbox.processes.models import WorkerProcess
 
 MOST = 500  # processes that are looked at, of those that did not end; and of those that did
 TAKING_OVER = timedelta(minutes=1)
-MOST_NAMED = 3  # on home, each by itself
+MOST_NAMED = 3  # lines of home
 OWN = ("--metrics-port", "--instance")  # options by which processes that do the same work differ
 
 
@@ -107,6 +107,7 @@ def _without_replaced(seen: Sequence[Sighting]) -> list[Sighting]:
 
 
 # -- For home ------------------------------------------------------------------------------------------------
+MORE = ("more worker is dead, failed or silent", "more workers are dead, failed or silent")
 TITLES = {
     Liveness.DEAD: "Dead: {}",
     Liveness.FAILED: "Failed: {}",
@@ -125,21 +126,7 @@ def process_needs(now: datetime) -> Iterator[Need]:
     seen = sightings(now)
     troubled = [sighting for sighting in seen if sighting.state in TROUBLED]
     working = {work_of(sighting.row) for sighting in seen if sighting.state is Liveness.RUNS}
-    yield from (_need_of(sighting, working, now) for sighting in troubled[:MOST_NAMED])
-    if rest := troubled[MOST_NAMED:]:
-        yield Need(
-            min((_urgency(sighting, working) for sighting in rest), key=("now", "soon").index),
-            f"{humanize.plural(len(rest), 'more worker is', 'more workers are')} dead, failed or silent",
-            f"The last one that reported was {rest[0].row.command} on {rest[0].row.host}.",
-            reverse("admin:outbox_workerprocess_changelist"),
-            "Show workers",
-            amount=len(rest),
-            unit=humanize.word(len(rest), "worker", "workers"),
-            since=rest[0].row.seen_at,
-            rank=1,
-            kind="worker",
-            parts=tuple(_need_of(sighting, working, now) for sighting in rest),
-        )
+    yield from (_need_of(sighting, working, now) for sighting in troubled)
 
 
 def still_troubled(keys: Collection[str], now: datetime) -> list[str]:
@@ -161,6 +148,7 @@ def _need_of(sighting: Sighting, working: Iterable[tuple[str, str]], now: dateti
         rank=1,
         kind="worker",
         key=str(sighting.row.pk),
+        kin=Kin(MOST_NAMED, MORE, reverse("admin:outbox_workerprocess_changelist")),
     )
 
 

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from config.admin import humanize
 from config.admin.levers import Operator
 from config.database.clock import database_now
-from config.flows import Need
+from config.flows import Kin, Need
 from config.letters import Refusal
 from outbox.audit_log import actions
 from outbox.letters.field_changes import FieldChange
@@ -24,7 +24,7 @@ from outbox.replay_batches.subjects import subject_of, words_of
 # -- What of a batch stands in the operators' trail: one action for the batch, one for each of its levers ----
 NO_REASON = "–"
 State = ReplayBatch.State
-MOST_STOPPED = 20
+MOST_STOPPED = 3  # lines of home
 
 
 def record_batch(
@@ -53,20 +53,8 @@ def page_of(batch: ReplayBatch) -> str:
 
 
 def batch_needs(now: datetime) -> Iterator[Need]:
-    """Batches that their rule stopped, with letters left, however long ago: the newest, and how many more there are."""
-    stopped = list(_stopped().order_by("-pk"))
-    yield from map(_stopped_need, stopped[:MOST_STOPPED])
-    if rest := stopped[MOST_STOPPED:]:
-        yield Need(
-            "soon",
-            f"{humanize.plural(len(rest), 'more batch was', 'more batches were')} stopped by their rule",
-            f"The oldest of them is {rest[-1]}. Resume them, or cancel them.",
-            "/admin/outbox/replaybatch/",
-            "Show them",
-            rank=2,
-            kind="batch",
-            parts=tuple(map(_stopped_need, rest)),
-        )
+    """Batches that their rule stopped, with letters left, however long ago."""
+    yield from map(_stopped_need, _stopped().order_by("-pk"))
 
 
 def _stopped_need(batch: ReplayBatch) -> Need:
@@ -82,6 +70,7 @@ def _stopped_need(batch: ReplayBatch) -> Need:
         rank=2,
         kind="batch",
         key=str(batch.pk),
+        kin=Kin(MOST_STOPPED, ("more stopped batch", "more stopped batches"), "/admin/outbox/replaybatch/"),
     )
 
 

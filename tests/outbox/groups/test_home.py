@@ -1,5 +1,6 @@
 """Groups on home: what nobody has in hand is a need, what came back stands first, the rest is said in one line."""
 
+import re
 from datetime import timedelta
 from typing import cast
 
@@ -31,16 +32,29 @@ def test_what_came_back_and_what_is_new_stand_first():
     make("fresh", State.NEW, 2)
     make("back", State.REGRESSED, 3, owner_name="Ada")
     make("older", State.OPEN, 4)
-    assert needs() == [
-        "Aggregator: back",
-        "Aggregator: fresh",
-        "Aggregator: seen",
-        "1 more failure group with open letters",
-    ]
-    assert MOST_GROUPS == 3
-    first, second, *_ = letter_needs(["transfer-requests"])
+    found = by_urgency(letter_needs(["transfer-requests"]))
+    assert [need.cause for need in found] == ["back", "fresh", "older", "seen"]
+    first, second, *_ = found
     assert "came back" in first.why
     assert "It is new." in second.why
+
+
+def test_many_groups_are_a_handful_of_lines_and_a_link_to_the_others(boss):  # noqa: F811
+    for number in range(9):
+        make(f"cause {number}", State.NEW, number, source=("transfer-requests", "outbox")[number % 2])
+    html = boss.get("/admin/").content.decode()
+    assert html.count('<li class="sw-line sw-warn"') == MOST_GROUPS == 5
+    assert re.search(r'… and <a href="[^"]*failuregroup/">4 more failure groups</a>', html)
+    assert "Requeue, resolve or discard them.</p>" not in html
+    assert "<b>9 things need you</b>" in html
+
+
+def test_a_flow_with_open_letters_is_not_healthy_and_its_state_stands_above_what_needs_people(boss):  # noqa: F811
+    make("waits", State.ACKNOWLEDGED, owner_name="Ada", open_count=110)
+    html = boss.get("/admin/").content.decode()
+    assert html.count("Healthy") == 8, "four flows, above and beside their picture"
+    assert html.count("</svg>110 letters<") == 2
+    assert html.index("110 letters") < html.index("110 open letters are in hand or ignored")
 
 
 def test_the_same_cause_in_two_flows_is_told_apart():

@@ -317,9 +317,12 @@ def test_where_another_one_does_the_same_work_it_is_less_urgent():
 def test_a_host_that_is_gone_is_a_few_lines():
     for number in range(9):
         worker(host=f"app-{number}", ago=60)
-    needs = list(process_needs(database_now()))
-    assert len(needs) == overview.MOST_NAMED + 1
-    assert (needs[-1].title, needs[-1].amount) == ("6 more workers are dead, failed or silent", 6)
+    found = home(database_now())
+    assert len(found["needs"]) == 9
+    *_, (need, more) = found["lines"]
+    assert (len(found["lines"]), more, need.kin.words[1]) == (
+        overview.MOST_NAMED, 6, "more workers are dead, failed or silent",
+    )  # fmt: skip
 
 
 def test_doctor_names_who_is_missed():
