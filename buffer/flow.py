@@ -20,6 +20,7 @@ from buffer.order_letters import KINDS
 from buffer.partitioned import sweep_batches, sweep_minutes
 from buffer.streams import GROUP, Stream, streams
 from config.admin import humanize
+from config.causes import UNPUBLISHED, Line, fact
 from config.database.clock import database_now
 from config.flows import Check, Need, Reading, Sample, Stage, Worker
 from config.kafka import Record, topic_name
@@ -106,10 +107,11 @@ class Aggregator(TopicFlow[BufferNumbers]):
         now = database_now()
         numbers = self.numbers(now)
         for stream in streams().values():
-            yield f"stream {stream.name}", *Watermark.objects.of_topic(stream.topic).diagnosis(self.command, now)
+            yield Watermark.objects.of_topic(stream.topic).diagnosis(f"stream {stream.name}", self.command, now)
         late = max(numbers.overdue, numbers.unsent_for)
         waits = f"what is due has waited for {humanize.length(late.total_seconds())}: is flush_buffer running?"
-        yield "flush", late <= OVERDUE, waits if late > OVERDUE else "nothing due waits"
+        said = waits if late > OVERDUE else "nothing due waits"
+        yield Line("flush", late <= OVERDUE, said, fact(UNPUBLISHED, "flush_buffer"))
 
     def sweep(self, now: datetime) -> int:
         return sweep_batches(now) + sweep_minutes(streams(), now)

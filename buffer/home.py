@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from django.urls import reverse
 from buffer.events.models import Batch, Bucket
 from buffer.streams import streams
 from config.admin import humanize
+from config.causes import UNCUT, UNPUBLISHED, fact
 from config.flows import Need, Stage
 from outbox.bookkeeping.progress import LONG, reader_stage, topic_stage
 from outbox.letters.topic_flow import TopicNumbers
@@ -157,12 +158,10 @@ def ledger_stages(numbers: TopicNumbers) -> Iterator[Stage]:
 
 # -- Needs -------------------------------------------------------------------------------------------------
 def needs(numbers: BufferNumbers) -> Iterator[Need]:
-    # Whatever waits while Kafka is away, waits for Kafka; and no batch is cut while the last ones do not leave.
-    stands, unsent = bool(numbers.progress.away), numbers.unsent_for > OVERDUE
-    if unsent:
-        yield replace(_unsent(numbers), news=not stands)
+    if numbers.unsent_for > OVERDUE:
+        yield _unsent(numbers)
     if numbers.overdue > OVERDUE:
-        yield replace(_overdue(numbers), news=not stands and not unsent)
+        yield _overdue(numbers)
     if numbers.open >= settings.BUFFER_HIGH_WATER:
         yield _full(numbers)
     if numbers.held["buckets"]:
@@ -184,6 +183,7 @@ def _unsent(numbers: BufferNumbers) -> Need:
         rank=1,
         kind="stuck",
         key="batches",
+        fact=fact(UNPUBLISHED, "flush_buffer"),
     )
 
 
@@ -200,6 +200,7 @@ def _overdue(numbers: BufferNumbers) -> Need:
         rank=1,
         kind="stuck",
         key="warehouses",
+        fact=fact(UNCUT, "flush_buffer"),
     )
 
 

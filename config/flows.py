@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from config.causes import Fact
 from config.letters import Letters, Refusal, Tone
 from config.telemetry.metrics import Gauge
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from config.kafka.consumer.writer import Replayable
 
 Urgency = Literal["now", "soon", "watch"]
+MOST_FOLLOWING = 4  # that are named with their cause
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,20 @@ class Need:
     flow: str = ""  # of a failure group: its title begins with it
     quiet: bool = False  # home has a line about it already: people are told of it all the same
     runbook: str = ""  # where docs/ say more
+    fact: Fact | None = None  # among causes: what follows from another one has no line of its own
+    follows: tuple[str, ...] = ()  # the titles of what follows from it
     news: bool = True  # False: another line covers it for now; it begins nothing, and is not over either
 
     @property
     def cause(self) -> str:
         """The title where the flow stands beside it."""
         return self.title.removeprefix(f"{self.flow}: ")
+
+    @property
+    def follows_in_words(self) -> str:
+        """`From it follows: A; B; 2 more.`"""
+        named, more = self.follows[:MOST_FOLLOWING], len(self.follows) - MOST_FOLLOWING
+        return f"From it follows: {'; '.join([*named, *([f'{more} more'] if more > 0 else [])])}." if named else ""
 
 
 @dataclass(frozen=True)
@@ -232,7 +242,7 @@ class Flow:
         return {}
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
-        """(name, is it right, what was seen) for `doctor`."""
+        """(name, is it right, what was seen) for `doctor`; a `config.causes.Line` says among causes what is wrong."""
         return iter(())
 
     def waiting(self) -> Sequence[tuple[str, int]]:

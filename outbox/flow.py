@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db.models import Count, Max, Q
 
 from config.admin import humanize
+from config.causes import WAITING, Line, fact
 from config.database.clock import database_now
 from config.flows import Check, Flow, HomeRow, Reading, Worker
 from config.kafka import topic_name
@@ -21,7 +22,7 @@ from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.channels.handlers import handlers, silent_there
 from outbox.channels.models import ChannelState
 from outbox.delivery.message_letters import MessageLetters
-from outbox.home import OutboxNumbers, gauges, home_row
+from outbox.home import OutboxNumbers, gauges, home_row, state_fact
 from outbox.letters.overview import groups_still_so, letters_ever
 from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 from outbox.messages.retention import sweep_keys, sweep_resends
@@ -80,7 +81,7 @@ class Outbox(Flow):
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
         now = database_now()
-        yield ("change capture", *Watermark.objects.of_topic(settings.OUTBOX_CDC_TOPIC).diagnosis("listen_outbox", now))
+        yield Watermark.objects.of_topic(settings.OUTBOX_CDC_TOPIC).diagnosis("change capture", "listen_outbox", now)
         yield from processes_diagnosis(now)
         yield from workers_diagnosis(now)
         yield from channels_diagnosis(now)
@@ -101,26 +102,27 @@ LATELY = timedelta(hours=1)
 NEWEST = 1000  # tries that are looked at
 ENOUGH = 10  # tries of which one should have been accepted
 
-Line = tuple[str, bool, str]
-
 
 def workers_diagnosis(now: datetime) -> Iterator[Line]:
     """The workers that report by what they do: the relay, the worker of replay batches, beat."""
     numbers = OutboxNumbers(now)
     since = numbers.neglected_since or now
     waits = f"due messages wait since {humanize.clock_in_zone(since, now)}: is relay_outbox running?"
-    yield "relay", now - since <= LATE, "no due message waits" if now - since <= LATE else waits
+    said = "no due message waits" if now - since <= LATE else waits
+    yield Line("relay", now - since <= LATE, said, fact(WAITING, "relay_outbox"))
     left = _orphaned(now)
     words = f"{humanize.plural(left, 'batch is', 'batches are')} left by its worker: is replay_letters running?"
-    yield "replay batches", not left, words if left else "none is left by its worker"
+    said = words if left else "none is left by its worker"
+    yield Line("replay batches", not left, said, fact(WAITING, "replay_letters"))
     # `notify_people` leases its look as well, every ten seconds: that says nothing of beat.
     jobs = [entry["task"].rpartition(".")[2] for entry in settings.CELERY_BEAT_SCHEDULE.values()]
     ran = JobLease.objects.filter(token=None, job__in=jobs).aggregate(ran=Max("until"))["ran"]
     if ran is None:
-        yield "beat", True, "no job has run yet"
+        yield Line("beat", True, "no job has run yet")
     else:
         silent = now - ran > SILENT
-        yield "beat", not silent, f"a job ended {humanize.ago(ran, now)}{': is beat running?' if silent else ''}"
+        said = f"a job ended {humanize.ago(ran, now)}{': is beat running?' if silent else ''}"
+        yield Line("beat", not silent, said, fact(WAITING, "beat"))
 
 
 def _orphaned(now: datetime) -> int:
@@ -137,7 +139,12 @@ def channels_diagnosis(now: datetime) -> Iterator[Line]:
         lately.setdefault(channel, []).append((outcome, error))
     for state in ChannelState.objects.filter(name__in=handlers()).order_by("name"):
         trouble = _trouble(state, lately.get(state.name, []))
-        yield f"channel {state.name}", not trouble, trouble or "open"
+        closed = (
+            state_fact(state, paused=state.paused)
+            if state.paused or state.breaker == ChannelState.Breaker.OPEN
+            else None
+        )
+        yield Line(f"channel {state.name}", not trouble, trouble or "open", closed)
 
 
 def _trouble(state: ChannelState, tries: list[tuple[str, str]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.text import Truncator
 
 from config.admin import humanize
+from config.causes import BREAKER, KAFKA_BREAKER, PAUSED, WAITING, Fact, fact
 from config.flows import HomeRow, Need, Reading, Stage
 from config.kafka import topic_name
 from config.letters import Tone
@@ -252,19 +253,18 @@ def _sent(numbers: OutboxNumbers) -> Stage:
 # -- Needs -------------------------------------------------------------------------------------------------
 def _needs(numbers: OutboxNumbers) -> Iterator[Need]:
     yield from processes.process_needs(numbers.now)
-    yield from position_needs(numbers.progress, "Change capture")
+    yield from position_needs(numbers.progress, "Change capture", "listen_outbox", [FLOW])
     yield from letter_needs([FLOW], urgent=["deliver"])
     yield from rising_needs(numbers.now)
     yield from batch_needs(numbers.now)
     troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN or numbers.stands(state)]
     for state in troubled:
-        away = numbers.kafka_away if not state.paused and numbers.stands(state) else None
-        if away:
+        if (away := numbers.kafka_away) and not state.paused and numbers.stands(state):
             yield away_need(away, numbers.now)
         if state.paused:
             yield _closed_channel(numbers, state, paused=True)
         if state.breaker == OPEN:
-            yield replace(_closed_channel(numbers, state, paused=False), news=not away and not state.paused)
+            yield _closed_channel(numbers, state, paused=False)
     for state in numbers.channels:
         since = numbers.throttled_since(state)
         if since and state not in troubled:
@@ -300,7 +300,14 @@ def _closed_channel(numbers: OutboxNumbers, state: ChannelState, *, paused: bool
         rank=1,
         kind="channel",
         key=f"{state.name} {'paused' if paused else 'away'}",
+        fact=state_fact(state, paused=paused),
     )
+
+
+def state_fact(state: ChannelState, *, paused: bool) -> Fact:
+    """What a closed channel is among causes."""
+    leads_to_kafka = isinstance(handlers().get(state.name), KafkaHandler)
+    return fact(PAUSED if paused else KAFKA_BREAKER if leads_to_kafka else BREAKER, state.name)
 
 
 def _throttled(numbers: OutboxNumbers, state: ChannelState, since: datetime) -> Need:
@@ -331,6 +338,7 @@ def _stuck(numbers: OutboxNumbers) -> Need:
         rank=1,
         kind="stuck",
         key="leases",
+        fact=fact(WAITING, "beat"),
     )
 
 
@@ -363,4 +371,5 @@ def _waiting(numbers: OutboxNumbers, since: datetime) -> Need:
         rank=1,
         kind="stuck",
         key="due",
+        fact=fact(WAITING, "relay_outbox"),
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from config.admin import humanize
 from config.admin.svg import Drawing, draw
+from config.causes import causes_first
 from config.database.queries import asked_together
 from config.flows import HomeRow, Kin, Need, flows
 from config.partitions import rotation
@@ -30,7 +31,7 @@ class FlowRow:
 def home(now: datetime) -> dict[str, object]:
     """The context of the page; numbers come from maintained counters, never from counting rows."""
     pictures = pictures_of(now)
-    needs = by_urgency(need for need in needs_of(pictures, now) if need.news and not need.quiet)
+    needs = by_urgency(need for need in explained(needs_of(pictures, now)) if need.news and not need.quiet)
     return {
         "now": now,
         "needs": needs,
@@ -57,7 +58,16 @@ def needs_of(pictures: Iterable[HomeRow], now: datetime) -> list[Need]:
 
 def needs_one_by_one(now: datetime) -> list[Need]:
     """The same as home shows, most urgent first, with those that it only counts: for those who are told."""
-    return by_urgency(needs_of(pictures_of(now), now))
+    return by_urgency(explained(needs_of(pictures_of(now), now)))
+
+
+def explained(needs: Sequence[Need]) -> Iterator[Need]:
+    """Causes say what follows from them, and are as urgent as that; what follows is no news."""
+    for cause, following in causes_first(needs):
+        urgency = min((need.urgency for need in (cause, *following)), key=URGENCIES.index)
+        titles = tuple(need.title for need in following if not need.quiet)
+        yield replace(cause, urgency=urgency, follows=titles) if following else cause
+        yield from (replace(need, news=False) for need in following)
 
 
 def still_so(names: Iterable[tuple[str, str]], now: datetime) -> set[tuple[str, str]]:

@@ -12,8 +12,10 @@ from datetime import timedelta
 from django.conf import settings
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connection, connections
+from django.utils.text import Truncator
 
 from config import replica
+from config.causes import BROKER, DATABASE, UNKNOWN_OF_BROKER, UNKNOWN_OF_DATABASE, Fact, causes_first, fact
 from config.database import galera
 from config.database.clock import compared_clocks, database_now
 from config.database.tables import ONLY_READS, missing_migrations, only_reads, require_tables
@@ -32,6 +34,15 @@ from config.partitions.rotation import kept_ahead
 from config.telemetry.redaction import one_line
 
 MOST_SKEW = 2.0
+MOST_OF_FOLLOWING = 100  # characters: the cause says the rest
+NOT_KNOWN = "not known while that does not answer"
+# What nobody can look at without it.
+ASKED = [
+    (fact(DATABASE), fact(UNKNOWN_OF_DATABASE), "clock"),
+    (fact(DATABASE), fact(UNKNOWN_OF_DATABASE), "flows"),
+    (fact(BROKER), fact(UNKNOWN_OF_BROKER), "transactions"),
+    (fact(BROKER), fact(UNKNOWN_OF_BROKER), "topics"),
+]
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class Finding:
     name: str
     ok: bool
     detail: str
+    fact: Fact | None = None
 
 
 def examine() -> list[Finding]:
@@ -51,15 +63,26 @@ def examine() -> list[Finding]:
     if all(finding.ok for finding in database):
         looks = {"replica": _replica, "clock": _clock, "galera": _galera, "partitions": _partitions, "flows": _flows}
         findings += [finding for name, look in looks.items() for finding in _guarded(name, look)]
-    return findings + _guarded("broker", _broker)
+    findings += _guarded("broker", _broker)
+    away = {finding.fact for finding in findings}
+    return [*findings, *(Finding(name, False, NOT_KNOWN, known) for cause, known, name in ASKED if cause in away)]
 
 
 def render(findings: list[Finding], *, as_json: bool) -> str:
+    """What follows from something stands under it, and is no FAIL of its own."""
+    told = causes_first(findings)
     if as_json:
-        return json.dumps(
-            {"ok": all(finding.ok for finding in findings), "findings": [vars(finding) for finding in findings]}
-        )
-    return "\n".join(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.name:28} {finding.detail}" for finding in findings)
+        shown: list[dict[str, object]] = []
+        for cause, following in told:
+            shown += [{"name": one.name, "ok": one.ok, "detail": one.detail} for one in (cause, *following)]
+            for one in shown[len(shown) - len(following) :]:
+                one["follows_from"] = cause.name
+        return json.dumps({"ok": all(finding.ok for finding in findings), "findings": shown})
+    lines = []
+    for cause, following in told:
+        lines.append(f"{'ok  ' if cause.ok else 'FAIL'}  {cause.name:28} {cause.detail}")
+        lines += [f"      └ {one.name:26} {Truncator(one.detail).chars(MOST_OF_FOLLOWING)}" for one in following]
+    return "\n".join(lines)
 
 
 def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
@@ -68,10 +91,10 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
     try:
         findings.extend(look())
     except (DatabaseError, InterfaceError) as error:
-        findings.append(Finding(name, False, f"DATABASE_URL ({_where()}): {one_line(error)}"))
+        findings.append(Finding(name, False, f"DATABASE_URL ({_where()}): {one_line(error)}", fact(DATABASE)))
     except KafkaError as error:
         servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
-        findings.append(Finding(name, False, f"KAFKA_BOOTSTRAP_SERVERS={servers}: {one_line(error)}"))
+        findings.append(Finding(name, False, f"KAFKA_BOOTSTRAP_SERVERS={servers}: {one_line(error)}", fact(BROKER)))
     return findings
 
 
@@ -139,8 +162,8 @@ def _partitions() -> Iterator[Finding]:
 
 def _flows() -> Iterator[Finding]:
     for flow in flows():
-        for name, ok, detail in flow.diagnose():
-            yield Finding(name, ok, detail)
+        for line in flow.diagnose():
+            yield Finding(*line, getattr(line, "fact", None))
 
 
 def _broker() -> Iterator[Finding]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from datetime import datetime, timedelta
 
 from django.db import models
 from django.db.models import Max
 
 from config.admin import humanize
+from config.causes import SILENT, STOPPED, Line, fact
 from config.database.queries import Names
 from config.fields import IdentifierField
 from config.flows import reader_of
@@ -15,6 +18,11 @@ from config.kafka import topic_name
 
 # -- Sentences about the positions of consumer groups --------------------------------------------------------
 UNSEEN = timedelta(seconds=30)  # a worker reports every second, also when nothing comes
+
+
+def cause_of(mark: Watermark) -> str:
+    """Why a partition is stopped, the same for all that are for one reason: their offsets differ."""
+    return re.sub(r"\d[\d,]*", "…", mark.alarm)
 
 
 class WatermarkQuerySet(models.QuerySet):
@@ -41,16 +49,24 @@ class WatermarkQuerySet(models.QuerySet):
         mark = self.stopped().order_by("topic", "partition").first()
         return f"{worker} has stopped at {mark.topic}, partition {mark.partition}: {mark.alarm}" if mark else ""
 
-    def diagnosis(self, worker: str, now: datetime) -> tuple[bool, str]:
+    def diagnosis(self, name: str, worker: str, now: datetime) -> Line:
         """Whether all of them run and `worker` reports, and why not."""
-        alarms = [f"{mark.topic}/{mark.partition}: {mark.why}" for mark in self.stopped()]
+        alike: dict[tuple[str, str], list[Watermark]] = defaultdict(list)
+        for mark in self.stopped().order_by("topic", "partition"):
+            alike[mark.topic, cause_of(mark)].append(mark)
+        alarms = [
+            f"{topic}/{','.join(str(mark.partition) for mark in marks)}: {marks[0].why}"
+            for (topic, _cause), marks in alike.items()
+        ]
+        found = fact(STOPPED if alarms else SILENT, worker)
         seen = self.running().aggregate(seen=Max("updated_at"))["seen"]
         if seen and now - seen > UNSEEN:
             since = f"{humanize.clock_in_zone(seen, now)} ({humanize.ago(seen, now)})"
             alarms.append(f"nothing reported since {since}: is {worker} running, does Kafka answer it?")
         if not alarms and not seen:
-            return True, f"{worker} has not reported yet"
-        return not alarms, "; ".join(alarms) or f"no partition is stopped, reported {humanize.ago(seen, now)}"
+            return Line(name, True, f"{worker} has not reported yet")
+        right = f"no partition is stopped, reported {humanize.ago(seen, now)}"
+        return Line(name, not alarms, "; ".join(alarms) or right, found)
 
 
 # -- Tables of positions, counters and leases ----------------------------------------------------------------

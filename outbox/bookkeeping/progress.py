@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.urls import reverse
 
 from config.admin import humanize
+from config.causes import BROKER, SILENT, STANDS, STOPPED, fact
 from config.database.queries import Names, of_names
 from config.flows import Kin, Need, Reading, Stage
 from config.kafka.client import reachability
 from config.letters import Tone
 from config.telemetry import metrics
 from outbox.bookkeeping import counters
-from outbox.bookkeeping.models import UNSEEN, Watermark
+from outbox.bookkeeping.models import UNSEEN, Watermark, cause_of
 
 # -- The progress of consumers, and the needs it causes ------------------------------------------------------
 BEHIND = timedelta(seconds=60)
 LONG = timedelta(minutes=5)
 MOST_STOPPED = 3  # lines of home
-MORE_STOPPED = ("more partition is stopped", "more partitions are stopped")
+MORE_STOPPED = ("more topic has stopped partitions", "more topics have stopped partitions")
 BEHIND_IN_WORDS = ("record behind", "records behind")
 
 
@@ -49,6 +52,7 @@ def away_need(since: datetime, now: datetime) -> Need:
         rank=1,
         kind="partition",
         key="kafka",
+        fact=fact(BROKER),
     )
 
 
@@ -124,9 +128,14 @@ def lag_of(row: Watermark, now: datetime) -> int | None:
     return None if behind == 0 and (never_measured or outdated) else behind
 
 
-def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
+def position_needs(progress: Progress, worker: str, command: str, sources: Collection[str]) -> Iterator[Need]:
     """Stopped partitions, and a worker that does not report any more."""
-    yield from (_stopped_need(row, progress.now) for row in progress.stopped)
+    alike: dict[tuple[str, str], list[Watermark]] = defaultdict(list)
+    for row in progress.stopped:
+        alike[row.topic, cause_of(row)].append(row)
+    for rows in alike.values():
+        topic = rows[0].topic.removeprefix(settings.KAFKA_TOPIC_PREFIX)
+        yield _stopped_need(rows, {command, *([topic] if topic in sources else sources)}, progress.now)
     if progress.away:
         yield away_need(progress.away, progress.now)
     if progress.unseen and progress.seen:
@@ -141,26 +150,31 @@ def position_needs(progress: Progress, worker: str) -> Iterator[Need]:
             rank=1,
             kind="partition",
             key=f"reader {worker}",
-            news=not progress.away and len(progress.stopped) < len(progress.rows),
+            fact=fact(STANDS if len(progress.stopped) == len(progress.rows) else SILENT, command),
         )
 
 
-def _stopped_need(row: Watermark, now: datetime) -> Need:
-    behind = lag_of(row, now)
+def _stopped_need(rows: Sequence[Watermark], subjects: Collection[str], now: datetime) -> Need:
+    """One cause: a topic that was created again stops all of its partitions."""
+    first, several = rows[0], len(rows) > 1
+    behind = [lag for row in rows if (lag := lag_of(row, now)) is not None]
+    stopped = reverse("admin:outbox_watermark_changelist") + "?state=stopped"
+    which = f"{len(rows)} partitions are stopped" if several else f"partition {first.partition} is stopped"
     return Need(
         urgency="now",
-        title=f"{row.topic}, partition {row.partition} is stopped",
-        why=row.why,
-        url=reverse("admin:outbox_watermark_change", args=[row.pk]),
-        lever="Show why",
-        amount=behind,
-        unit=humanize.word(behind or 0, *BEHIND_IN_WORDS),
-        since=row.updated_at,
+        title=f"{first.topic}, {which}",
+        why=first.why,
+        url=stopped if several else reverse("admin:outbox_watermark_change", args=[first.pk]),
+        lever="Show them" if several else "Show why",
+        amount=sum(behind) if behind else None,
+        unit=humanize.word(sum(behind), *BEHIND_IN_WORDS) if len(behind) in (0, len(rows)) else "records or more",
+        since=min(row.updated_at for row in rows),
         rank=0,
         runbook=humanize.runbook("alerts.md#spillwaypartitionstopped"),
         kind="partition",
-        key=f"{row.group} {row.topic}/{row.partition}",
-        kin=Kin(MOST_STOPPED, MORE_STOPPED, reverse("admin:outbox_watermark_changelist") + "?state=stopped"),
+        key=f"{first.group} {first.topic}: {cause_of(first)}",
+        kin=Kin(MOST_STOPPED, MORE_STOPPED, stopped),
+        fact=fact(STOPPED, *subjects),
     )
 
 

@@ -11,12 +11,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from config.admin import humanize
+from config.causes import STOP_LETTERS, fact
 from config.database.queries import Names, of_names
 from config.flows import Kin, Need, Reading, source_in_words
 from config.telemetry import metrics
 from outbox.groups.counts import arrived_by_hour, is_rising
 from outbox.groups.models import FailureGroup
 from outbox.groups.reasons import advice_on, what_to_do
+from outbox.letters.burial import STOPPED
 from outbox.letters.models import ProofRound
 
 MOST_GROUPS = 5  # lines of home
@@ -141,6 +143,7 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         key=str(group.pk),
         kin=_kin(),
         flow=flow,
+        fact=fact(STOP_LETTERS, group.source) if group.step == STOPPED else None,
     )
 
 

@@ -97,7 +97,7 @@ class TopicFlow(Flow, Generic[Figures]):
             purpose=self.purpose,
             stages=list(self.stages(numbers)),
             needs=[
-                *position_needs(numbers.progress, self.reader),
+                *position_needs(numbers.progress, self.reader, self.command, numbers.names),
                 *letter_needs(numbers.names, self.urgent_steps),
                 *self.own_needs(numbers),
             ],
@@ -132,7 +132,7 @@ class TopicFlow(Flow, Generic[Figures]):
         return [(self.unread, Watermark.objects.of_group(self.group).unread())]
 
     def diagnose(self) -> Iterator[tuple[str, bool, str]]:
-        yield self.name, *Watermark.objects.of_group(self.group).diagnosis(self.command, database_now())
+        yield Watermark.objects.of_group(self.group).diagnosis(self.name, self.command, database_now())
 
     def _partition_of(self, scope: str) -> TopicPartition | None:
         """None for a topic that is not read any more."""

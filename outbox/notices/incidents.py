@@ -15,6 +15,7 @@ from django.db.models.functions import Greatest
 
 from config.admin import humanize
 from config.admin.home import needs_one_by_one, still_so
+from config.causes import WAITING, Line, fact
 from config.database.queries import delete_in_chunks
 from config.flows import Need, Reading
 from config.telemetry import metrics
@@ -101,7 +102,7 @@ def _words(need: Need) -> dict[str, str]:
     more = f" Runbook: {need.runbook}" if need.runbook else ""
     return {
         "title": without_addresses(need.title)[:300],
-        "why": without_addresses(need.why)[: 1000 - len(more)] + more,
+        "why": without_addresses(f"{need.why} {need.follows_in_words}".strip())[: 1000 - len(more)] + more,
         "amount": amount[:100],
         "url": need.url[:500],
         "urgency": need.urgency,
@@ -275,7 +276,7 @@ def notice_gauges(now: datetime) -> Iterator[Reading]:
     yield Reading(metrics.NOTICES_FAILING, Subscription.objects.failing().count())
 
 
-def notices_diagnosis(now: datetime) -> Iterator[tuple[str, bool, str]]:
+def notices_diagnosis(now: datetime) -> Iterator[Line]:
     """One line: who is not told of what, and why."""
     number = Subscription.objects.of_active_people().count()
     trouble = [
@@ -283,12 +284,12 @@ def notices_diagnosis(now: datetime) -> Iterator[tuple[str, bool, str]]:
         for row in Subscription.objects.failing().order_by("name")[:5]
     ]
     oldest = oldest_unsent(now)
-    if oldest and now - oldest > LATE and not trouble:
-        trouble.append(f"notices wait since {humanize.clock_in_zone(oldest, now)}: is notify_people running?")
+    if waits := bool(oldest and now - oldest > LATE and not trouble):
+        trouble.append(f"notices wait since {humanize.clock_in_zone(oldest or now, now)}: is notify_people running?")
     links = "" if settings.SITE_URL else "; without links, SITE_URL is empty"
     readers = (
         humanize.plural(number, "subscription", "subscriptions") + links
         if number
         else "nobody has subscribed to anything"
     )
-    yield "notices", not trouble, "; ".join(trouble) or readers
+    yield Line("notices", not trouble, "; ".join(trouble) or readers, fact(WAITING, "notify_people") if waits else None)

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from config.admin import humanize
+from config.causes import FAILED, GONE, Fact, Line, fact
 from config.flows import Kin, Need, Reading, Urgency
 from config.telemetry import metrics
 from config.telemetry.activity import HANGS
@@ -148,8 +149,13 @@ def _need_of(sighting: Sighting, working: Iterable[tuple[str, str]], now: dateti
         rank=1,
         kind="worker",
         key=str(sighting.row.pk),
+        fact=_fact_of(sighting),
         kin=Kin(MOST_NAMED, MORE, reverse("admin:outbox_workerprocess_changelist")),
     )
+
+
+def _fact_of(sighting: Sighting) -> Fact:
+    return fact(FAILED if sighting.state is Liveness.FAILED else GONE, sighting.row.command)
 
 
 def _urgency(sighting: Sighting, working: Iterable[tuple[str, str]]) -> Urgency:
@@ -201,18 +207,21 @@ def _missing(command: str, part: str, seen: Sequence[Sighting], now: datetime) -
 
 
 # -- For doctor and /metrics ---------------------------------------------------------------------------------
-def processes_diagnosis(now: datetime) -> Iterator[tuple[str, bool, str]]:
+def processes_diagnosis(now: datetime) -> Iterator[Line]:
     """One line a command: how many processes run, and which are missed."""
     by_command: dict[str, list[Sighting]] = defaultdict(list)
     for sighting in sightings(now):
         by_command[sighting.row.command].append(sighting)
     if not by_command:
-        yield "workers", True, "none has reported within a day"
+        yield Line("workers", True, "none has reported within a day")
     for command, seen in sorted(by_command.items()):
         troubled = [sighting for sighting in seen if sighting.state in TROUBLED]
         run = sum(sighting.state in (Liveness.RUNS, Liveness.HANGS) for sighting in seen)
         runs = f"{run} {humanize.word(run, 'runs', 'run')}"
-        yield f"worker {command}", not troubled, "; ".join([runs, *(_line(sighting, now) for sighting in troubled)])
+        said = "; ".join([runs, *(_line(sighting, now) for sighting in troubled)])
+        # What an error has ended may follow from something; what else is missed with it does not.
+        worst = max(troubled, key=lambda sighting: sighting.state is not Liveness.FAILED, default=None)
+        yield Line(f"worker {command}", not troubled, said, _fact_of(worst) if worst else None)
 
 
 def _line(sighting: Sighting, now: datetime) -> str:
