@@ -27,6 +27,10 @@ MOST_WAITING = 100  # groups of a flow that are looked at, the newest
 MOST_TOGETHER = 500  # of all flows, where they are asked together
 NEWS = timedelta(hours=2)  # for so long a group is new, or came back: that it rises is no news
 FIRST = {"regressed": 0, "new": 1}  # the states of groups that stand first
+FOR_GOOD = (
+    "refused",
+    "suppressed",
+)  # an address that bounces does so in an hour as well; a channel that refuses all pauses
 CAME = {"regressed": "It was resolved, and came back.", "new": "It is new."}
 
 
@@ -125,7 +129,7 @@ def _kin() -> Kin:
 def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
     flow = source_in_words(group.source)
     return Need(
-        urgency="now" if urgent else "soon",
+        urgency="now" if urgent and group.reason not in FOR_GOOD else "soon",
         title=f"{flow}: {group}",
         why=f"Failed at the step “{group.step}”. "
         + (f"{CAME[group.state]} " if group.state in CAME else "")

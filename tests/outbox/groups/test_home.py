@@ -57,6 +57,16 @@ def test_a_flow_with_open_letters_is_not_healthy_and_its_state_stands_above_what
     assert html.index("110 letters") < html.index("110 open letters are in hand or ignored")
 
 
+def test_bounced_addresses_do_not_stand_above_stock_tracking_that_is_dead():
+    for reason in ("refused", "suppressed", "max_retries"):
+        group = make(reason, State.NEW, 60, source="outbox")
+        FailureGroup.objects.filter(pk=group.pk).update(step="deliver", reason=reason)
+    dead = Need("soon", "Stock tracking does not report", "", "", "", rank=1, since=database_now())
+    shown = by_urgency([*letter_needs(["outbox"], urgent=["deliver"]), dead])
+    assert [need.cause for need in shown[:2]] == ["max_retries", dead.title]
+    assert {need.cause for need in shown[2:]} == {"refused", "suppressed"}
+
+
 def test_the_same_cause_in_two_flows_is_told_apart():
     for source in ("PAYMENT_SUCCESS", "outbox"):
         group = make(f"same cause of {source}", State.NEW, source=source)
