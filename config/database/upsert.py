@@ -113,8 +113,10 @@ class Upsert:
         returns = bool(self.returning) and dialect.returns_rows
         if dialect.name not in self._sql:
             self._sql[dialect.name] = self._build(dialect, returns)
-        encoded = isinstance(rows, Packed) and rows.dialect is dialect
-        incoming = rows.parameters if encoded else dialect.incoming_parameters(rows)
+        if isinstance(rows, Packed) and rows.dialect is dialect:
+            incoming = rows.parameters
+        else:
+            incoming = dialect.incoming_parameters(rows)
         params = [*adapted(self.connection, self._constants, values), *incoming]
         with dialect.cursor(self.connection) as cursor:
             cursor.execute(self._sql[dialect.name], params)

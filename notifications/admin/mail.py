@@ -150,12 +150,12 @@ def open_letters_to(addresses: Iterable[str]) -> list[UUID]:
         for portion in DeadLetter.objects.portions(sorted(found, reverse=True))
         for pair in DeadLetter.objects.filter(pk__in=portion).newest_first().values_list("pk", "payload")
     )
-    return [pk for pk, payload in payloads if suppression.hash_of(_recipient(payload)) in wanted]
+    return [pk for pk, payload in payloads if suppression.hash_of(_recipient(bytes(payload or b""))) in wanted]
 
 
-def _recipient(payload: bytes | None) -> str:
+def _recipient(payload: bytes) -> str:
     try:
-        mail = msgspec.json.decode(bytes(payload or b""))
+        mail = msgspec.json.decode(payload)
     except (ValueError, RecursionError):
         return ""
     return str(mail.get("to", "")) if isinstance(mail, dict) else ""

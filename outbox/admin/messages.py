@@ -291,7 +291,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
         opts, url = letter._meta, reverse("admin:outbox_deadletter_lever", args=[REQUEUE.name])
         right = "" if REQUEUE.allowed(request.user, opts) else REQUEUE.right_in_words(opts)
         role = REQUEUE.role(opts) if right else ""
-        return [LeverState(REQUEUE, f"{url}?{urlencode({'id': letter.pk})}", right=right, role=role), *states]
+        return [LeverState(REQUEUE, f"{url}?{urlencode({'id': str(letter.pk)})}", right=right, role=role), *states]
 
     def detail(self, request: HttpRequest, row: OutboxMessage) -> dict[str, object]:
         now, sight = timezone.now(), self.sight(request, row)

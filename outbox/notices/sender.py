@@ -72,22 +72,23 @@ def deliver(pk: int) -> bool:
     claimed = claim(pk, database_now())
     if claimed is None:
         return False
+    held = claimed  # what of it is told in this turn
 
     def about_to(keeps_incidents: bool) -> Words | None:
-        nonlocal claimed
-        claimed = claimed.first if keeps_incidents else claimed
-        words = words_of(claimed.notices, claimed.subscription, database_now())
-        return words if open_attempts(claimed) else None
+        nonlocal held
+        held = held.first if keeps_incidents else held
+        words = words_of(held.notices, held.subscription, database_now())
+        return words if open_attempts(held) else None
 
     try:
-        outcome = send(unseal(claimed.subscription.address), about_to)
+        outcome = send(unseal(held.subscription.address), about_to)
     except Refusal as refusal:
         outcome = NoticeOutcome(ok=False, error=str(refusal))
     if outcome is None:
         log.info("notice_overtaken", subscription=pk)
-        release(claimed)
+        release(held)
     else:
-        settle(claimed, outcome, database_now())
+        settle(held, outcome, database_now())
     return True
 
 

@@ -133,6 +133,6 @@ def test_a_stopped_partition_names_the_command_to_start(name):
     assert not ok
     assert f"then start {command} with --accept-reset to read it from the beginning" in text
     row = Watermark.objects.get()
-    said = [need.why for need in position_needs(Progress([row], row.updated_at), "It")]
+    said = [need.why for need in position_needs(Progress([row], row.updated_at), "It", command, [])]
     assert said == [text.removeprefix(f"{row.topic}/0: ")]
     assert masked_error(text) == text

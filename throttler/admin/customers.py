@@ -160,8 +160,10 @@ class CustomerAdmin(ReadOnlyAdmin):
     def begun(self, request: HttpRequest, text: str, most: int) -> list[Customer]:
         """With own terms, or with a lane."""
         lanes = beginning_with(Lane.objects.all(), "customer_id", text, most)
-        waiting = Lane.objects.filter(pk__in=lanes).values_list("customer_id", flat=True) if lanes else ()
-        return _with_rows(sorted({*self.beginning(text, most), *waiting})[:most])
+        waiting = Lane.objects.in_bulk(lanes)
+        return _with_rows(
+            sorted({*self.beginning(text, most), *(lane.customer_id for lane in waiting.values())})[:most]
+        )
 
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet, search_term: str

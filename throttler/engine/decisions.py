@@ -58,7 +58,8 @@ class Decisions:
     def size(self) -> int:
         """Messages and letters, wherever they go."""
         stored = len(self.rows) + len(self.letters)
-        return stored + sum(map(len, (self.live, self.expired, self.forwarded, self.drained, self.overdue)))
+        sent = len(self.live) + len(self.expired) + len(self.forwarded)
+        return stored + sent + len(self.drained) + len(self.overdue)
 
 
 class Output(Protocol):

@@ -75,8 +75,10 @@ class RowHandler(LetterHandler):
 def writers_of(handler: RowHandler) -> tuple[Writer, Writer | None]:
     """The writer of rows, and that of letters where rows do not need the relational database."""
     group = topic_name(GROUP)
-    letters = None if handler.in_database else RowHandler(handler.store, in_database=True)
-    return Writer(handler, NoPositions(), group), letters and Writer(letters, NoPositions(), group)
+    rows = Writer(handler, NoPositions(), group)
+    if handler.in_database:
+        return rows, None
+    return rows, Writer(RowHandler(handler.store, in_database=True), NoPositions(), group)
 
 
 class NoPositions:
