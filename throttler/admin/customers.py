@@ -161,9 +161,8 @@ class CustomerAdmin(ReadOnlyAdmin):
         """With own terms, or with a lane."""
         lanes = beginning_with(Lane.objects.all(), "customer_id", text, most)
         waiting = Lane.objects.in_bulk(lanes)
-        return _with_rows(
-            sorted({*self.beginning(text, most), *(lane.customer_id for lane in waiting.values())})[:most]
-        )
+        names = {str(key) for key in self.beginning(text, most)} | {lane.customer_id for lane in waiting.values()}
+        return _with_rows(sorted(names)[:most])
 
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet, search_term: str
