@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import string
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -115,7 +116,10 @@ class Notices:
                 self._kill(name)
 
     def _set_alarms(self, partitions: Iterable[int], alarm: str) -> None:
-        """As the consumer does that finds a damaged log, and the person who lets it go on."""
+        """As the consumer does that finds a damaged log, and the person who lets it go on.
+
+        Each for a reason of its own: those that stop for one reason are one incident, whatever their numbers.
+        """
         from buffer.streams import GROUP
         from config.database.clock import database_now
         from config.kafka import topic_name
@@ -123,9 +127,10 @@ class Notices:
 
         group, topic, now = topic_name(GROUP), topic_name("transfer-requests"), database_now()
         for partition in partitions:
+            reason = alarm and f"{alarm} It is segment {string.ascii_lowercase[partition]}."
             Watermark.objects.update_or_create(
                 group=group, topic=topic, partition=partition,
-                defaults={"next_offset": 1, "alarm": alarm, "caught_up_at": now, "updated_at": now},
+                defaults={"next_offset": 1, "alarm": reason, "caught_up_at": now, "updated_at": now},
             )  # fmt: skip
 
     def _kill(self, name: str) -> None:
