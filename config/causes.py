@@ -54,12 +54,12 @@ class Thing(Protocol):
     def fact(self) -> Fact | None: ...
 
 
-Any = TypeVar("Any", bound=Thing)
+Item = TypeVar("Item", bound=Thing)
 
 
-def causes_first(things: Sequence[Any]) -> list[tuple[Any, list[Any]]]:
+def causes_first(things: Sequence[Item]) -> list[tuple[Item, list[Item]]]:
     """Each that has no cause among them, in their order, with all that follows from it, from what follows as well."""
-    followers: dict[int, list[Any]] = defaultdict(list)
+    followers: dict[int, list[Item]] = defaultdict(list)
     causes = [at for at, thing in enumerate(things) if thing.fact and thing.fact.kind in FOLLOWS]
     causes.sort(key=lambda at: list(FOLLOWS).index(_kind(things[at])))
     roots = []
