@@ -113,6 +113,14 @@ def live(request, make_topic, broker, monkeypatch):
     sources.cache_clear()
 
 
+def on_home(topic):
+    """The stopped partitions, if one line of home says how many or which; they stopped for one reason."""
+    titles = [need.title for need in needs_one_by_one(database_now()) if f" {topic}: " in need.key]
+    stopped = sorted(Watermark.objects.filter(topic=topic).exclude(alarm="").values_list("partition", flat=True))
+    words = f"{len(stopped)} partitions are stopped" if len(stopped) > 1 else f"partition {stopped[0]} is stopped"
+    return stopped if len(titles) == 1 and titles[0].endswith(words) else titles
+
+
 def said_of(topic, caplog):
     """The stopped partitions of the topic as log, letters, home (and with it whoever is told) and gauge name them."""
     stops = [line for line in lines(caplog) if line["event"] == "partition_stopped"]
@@ -120,7 +128,7 @@ def said_of(topic, caplog):
     return [
         sorted(line["partition"] for line in stops if line["topic"] == topic),
         sorted(letters.filter(topic=topic).values_list("partition", flat=True)),
-        sorted(n for n in range(PARTITIONS) for need in needs_one_by_one(database_now()) if f"{topic}/{n}" in need.key),
+        on_home(topic),
         sorted(int(labels[-1]) for labels, on in exported(metrics.PARTITION_STOPPED, topic=topic).items() if on),
     ]
 

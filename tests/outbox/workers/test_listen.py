@@ -40,8 +40,8 @@ def listen(install):
     """A listener on a handler; `hear` stores a batch as the consumer's writer does."""
     made = []
 
-    def start():
-        memory = install(Scripted())
+    def start(handler=None):
+        memory = install(handler or Scripted())
         made.append(Listen(threading.Event()))
         made[0].memory = memory
         return made[0]
