@@ -81,7 +81,7 @@ class BufferNumbers(TopicNumbers):
         return trend[::-1]
 
 
-# -- Stages of the aggregator, then of the ledger -----------------------------------------------------------------------------------------------
+# -- Stages of the aggregator, then of the ledger ------------------------------------------------------------
 def stages(numbers: BufferNumbers) -> Iterator[Stage]:
     yield topic_stage(_name_of({stream.topic for stream in streams().values()}), numbers, numbers.progress)
     yield reader_stage(

@@ -37,7 +37,7 @@ class EmailHandler(MessageHandler):
 
     def screen(self, messages: Sequence[Message]) -> dict[uuid.UUID, Outcome]:
         """Suppressed recipients, in one query."""
-        addresses = {message.id: _recipient(message) for message in messages}
+        addresses = {message.id: address_in(message.payload) for message in messages}
         stopped = suppression.reasons(addresses.values())
         return {
             message_id: Outcome("permanent", f"suppressed: {stopped[address]}", reason="suppressed")
@@ -66,11 +66,11 @@ class EmailHandler(MessageHandler):
         return self.channel.where
 
     def recipient(self, message: Message) -> str:
-        return _recipient(message).casefold()
+        return address_in(message.payload).casefold()
 
     def in_vain(self, failed: Sequence[tuple[str, bytes]]) -> list[str]:
         """Of suppressed addresses, in one query, and of refusals for good."""
-        addresses = [_address(payload) for _error, payload in failed]
+        addresses = [address_in(payload) for _error, payload in failed]
         stopped = suppression.reasons(addresses)
         return [
             SUPPRESSED.format(stopped[address]) if address in stopped else faults.in_vain(error)
@@ -107,11 +107,8 @@ class EmailHandler(MessageHandler):
             raise ValueError(f"not a mail: {fault}") from error
 
 
-def _recipient(message: Message) -> str:
-    return _address(message.payload)
-
-
-def _address(payload: str | bytes) -> str:
+def address_in(payload: str | bytes) -> str:
+    """The recipient of a mail; empty where the payload is none."""
     try:
         return content.decode(payload).to
     except ValueError:

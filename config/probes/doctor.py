@@ -70,18 +70,22 @@ def examine() -> list[Finding]:
 
 def render(findings: list[Finding], *, as_json: bool) -> str:
     """What follows from something stands under it, and is no FAIL of its own."""
-    told = causes_first(findings)
+    causes = causes_first(findings)
     if as_json:
         shown: list[dict[str, object]] = []
-        for cause, following in told:
-            shown += [{"name": one.name, "ok": one.ok, "detail": one.detail} for one in (cause, *following)]
-            for one in shown[len(shown) - len(following) :]:
-                one["follows_from"] = cause.name
+        for cause, following in causes:
+            shown.append({"name": cause.name, "ok": cause.ok, "detail": cause.detail})
+            shown += [
+                {"name": effect.name, "ok": effect.ok, "detail": effect.detail, "follows_from": cause.name}
+                for effect in following
+            ]
         return json.dumps({"ok": all(finding.ok for finding in findings), "findings": shown})
     lines = []
-    for cause, following in told:
+    for cause, following in causes:
         lines.append(f"{'ok  ' if cause.ok else 'FAIL'}  {cause.name:28} {cause.detail}")
-        lines += [f"      └ {one.name:26} {Truncator(one.detail).chars(MOST_OF_FOLLOWING)}" for one in following]
+        lines += [
+            f"      └ {effect.name:26} {Truncator(effect.detail).chars(MOST_OF_FOLLOWING)}" for effect in following
+        ]
     return "\n".join(lines)
 
 

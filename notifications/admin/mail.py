@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-import msgspec
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
@@ -25,6 +24,7 @@ from config.admin.lists import Keyset
 from config.admin.pages import ReadOnlyAdmin, age_column
 from config.environment import mailbox
 from config.fields import is_uuid
+from notifications.email_handler import address_in
 from notifications.mail import suppression
 from notifications.mail.deliveries import Delivery, DeliveryStatus
 from notifications.mail.suppression import Suppression
@@ -141,39 +141,31 @@ def open_letters_to(addresses: Iterable[str]) -> list[UUID]:
     ]
     refused = FailureGroup.objects.filter(source=FLOW, reason="suppressed").values_list("pk", flat=True)
     letters = DeadLetter.objects.open().of_source(FLOW).newest_first().values_list("pk", flat=True)
-    found = {
+    ids = {
         *letters.filter(business_key__in=orders)[:MOST_LOOKED_AT],
         *letters.filter(group__in=list(refused))[:MOST_LOOKED_AT],
     }
     payloads = (
         pair
-        for portion in DeadLetter.objects.portions(sorted(found, reverse=True))
+        for portion in DeadLetter.objects.portions(sorted(ids, reverse=True))
         for pair in DeadLetter.objects.filter(pk__in=portion).newest_first().values_list("pk", "payload")
     )
-    return [pk for pk, payload in payloads if suppression.hash_of(_recipient(bytes(payload or b""))) in wanted]
-
-
-def _recipient(payload: bytes) -> str:
-    try:
-        mail = msgspec.json.decode(payload)
-    except (ValueError, RecursionError):
-        return ""
-    return str(mail.get("to", "")) if isinstance(mail, dict) else ""
+    return [pk for pk, payload in payloads if suppression.hash_of(address_in(bytes(payload or b""))) in wanted]
 
 
 def _offer(letters: Sequence[UUID], addresses: int, operator: Operator) -> str:
     """To requeue them, for whoever may; others are told how many there are."""
     if not letters:
         return ""
-    one = len(letters) == 1
-    said = f"{humanize.plural(len(letters), 'letter', 'letters')} to {'it' if addresses == 1 else 'them'}"
-    said = f"{said} {'is' if one else 'are'} open."
+    single = len(letters) == 1
+    number = humanize.plural(len(letters), "letter", "letters")
+    sentence = f"{number} to {'it' if addresses == 1 else 'them'} {'is' if single else 'are'} open."
     if not operator.user.has_perm("outbox.requeue_deadletter"):
-        return said
+        return sentence
     url = reverse("admin:outbox_deadletter_lever", args=["requeue"])
     chosen = urlencode([("id", str(pk)) for pk in letters[:MOST_OFFERED]])
-    which = "it" if one else "them" if len(letters) <= MOST_OFFERED else f"the newest {MOST_OFFERED}"
-    return format_html('{} <a href="{}?{}">Requeue {}…</a>', said, url, chosen, which)
+    which = "it" if single else "them" if len(letters) <= MOST_OFFERED else f"the newest {MOST_OFFERED}"
+    return format_html('{} <a href="{}?{}">Requeue {}…</a>', sentence, url, chosen, which)
 
 
 LIFT = Lever(

@@ -109,7 +109,7 @@ def _form_again(batch: ReplayBatch) -> dict[str, object]:
     return {"form": form, "given": [*chosen.fields()], **batch_page.shown_in_form(chosen)}
 
 
-# -- The form of a previewed batch ---------------------------------------------------------------------------------------
+# -- The form of a previewed batch ---------------------------------------------------------------------------
 def rate_of(text: str) -> float | None:
     """A rate as it was typed; None for nothing. Raises Refusal."""
     rate = _number("rate", text, float)

@@ -124,10 +124,10 @@ def until_stored(unit: Callable[[], Result]) -> Result:
 def message_seen_by(promiser: Promiser, message_id: UUID) -> OutboxMessage:
     """The message without its payload. Raises Problem `not_found`, also for one of a channel that is not the promiser's."""
     messages = OutboxMessage.objects.among([message_id]).filter(channel__in=promiser.channels)
-    found: OutboxMessage | None = messages.defer("payload").first()
-    if found is None:
+    message: OutboxMessage | None = messages.defer("payload").first()
+    if message is None:
         raise Problem("not_found", f"this token's channels have no message {message_id}")
-    return found
+    return message
 
 
 def _fault(index: int, reason: str, text: str) -> dict[str, str]:

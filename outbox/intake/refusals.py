@@ -35,10 +35,10 @@ def tell(letters: Sequence[Letter], now: datetime) -> None:
     here, behind the keys of the promises; on MariaDB whoever waits for one of those keeps the next number, and sees no
     deadlock in that.
     """
-    told = [letter for letter in letters if not letter.revision] if settings.MESSAGES_REFUSED else []
-    if not told:
+    fresh = [letter for letter in letters if not letter.revision] if settings.MESSAGES_REFUSED else []
+    if not fresh:
         return
-    messages = [_message(letter, now) for letter in told]
+    messages = [_message(letter, now) for letter in fresh]
     OutboxMessage.objects.bulk_create(messages)
     counters.add({(FLOW, "", KEYLESS): len(messages)}, now)
     transaction.on_commit(notify.notify_relays, robust=True)
@@ -67,12 +67,12 @@ def _message(letter: Letter, now: datetime) -> OutboxMessage:
 def refusal(letter: Letter, now: datetime) -> Mapping[str, object]:
     """The value of the record."""
     record = letter.record
-    said = {"idempotency_key": stated(record, "idempotency_key"), "producer": header_of(record, PRODUCER)}
+    named = {"idempotency_key": stated(record, "idempotency_key"), "producer": header_of(record, PRODUCER)}
     return {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
-        **{name: storable(text) for name, text in said.items() if text},
+        **{name: storable(text) for name, text in named.items() if text},
         "reason": letter.reason,
         "letter": str(letter.id),
         "refused_at": now.isoformat(),

@@ -27,10 +27,8 @@ MOST_WAITING = 100  # groups of a flow that are looked at, the newest
 MOST_TOGETHER = 500  # of all flows, where they are asked together
 NEWS = timedelta(hours=2)  # for so long a group is new, or came back: that it rises is no news
 FIRST = {"regressed": 0, "new": 1}  # the states of groups that stand first
-FOR_GOOD = (
-    "refused",
-    "suppressed",
-)  # an address that bounces does so in an hour as well; a channel that refuses all pauses
+# Reasons that nobody gets up for: an address that bounces does so in an hour as well; a channel that refuses all pauses.
+FOR_GOOD = ("refused", "suppressed")
 CAME = {"regressed": "It was resolved, and came back.", "new": "It is new."}
 
 

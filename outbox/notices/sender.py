@@ -159,7 +159,7 @@ def release(claim: NoticeClaim) -> None:
 
 def settle(claim: NoticeClaim, outcome: NoticeOutcome, now: datetime) -> None:
     """Write down what came of it; what was decided meanwhile, because we took too long, stays as it is."""
-    runs = itertools.count()
+    runs = itertools.count()  # behind the first one: it may have been committed without an answer
     _in_one_transaction(lambda: None if next(runs) and _is_settled(claim) else _settle(claim, outcome, now))
 
 
