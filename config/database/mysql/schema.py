@@ -7,17 +7,22 @@ somebody else made stays an error. `migrate` imports this file also where the dr
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Any
+
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.ddl_references import Statement
 from django.db.backends.mysql.schema import DatabaseSchemaEditor
+from django.db.models import Model
 
 from config.database.queries import Params, Row
 from config.database.retry import code_of
 
 TABLE = "spillway_migration_under_way"
 # A table, a column, an index, a constraint is there, or is not there any more.
-DONE = {1005, 1050, 1051, 1054, 1060, 1061, 1068, 1091, 1146, 1826, 3822}
+DONE = {1005, 1050, 1051, 1054, 1060, 1061, 1068, 1072, 1091, 1146, 1826, 3822}
 # Of the client: nobody knows how far the server came.
 LOST = range(2000, 3000)
 
@@ -61,6 +66,17 @@ class MigrationJournal:
 
 class JournaledSchemaEditor(DatabaseSchemaEditor):
     """Django's; while the connection has a journal, it keeps that."""
+
+    def _constraint_names(self, model: type[Model], column_names: Sequence[str] | None = None, **of: Any) -> list[str]:
+        """Of foreign keys also those that the run that was cut has dropped: Django makes only those anew that it drops."""
+        names: list[str] = super()._constraint_names(model, column_names, **of)  # type: ignore[misc]
+        journal: MigrationJournal | None = self.connection.journal  # type: ignore[attr-defined]
+        if journal is None or not of.get("foreign_key") or not column_names:
+            return names
+        table, column = model._meta.db_table, column_names[0]
+        drop = re.compile(rf"ALTER TABLE `{table}` DROP FOREIGN KEY `({table}_{column}_\w+)`")
+        dropped = [match[1] for statement in sorted(journal.begun) if (match := drop.match(statement))]
+        return list(dict.fromkeys([*names, *dropped]))
 
     def execute(self, sql: str | Statement, params: Params | None = ()) -> None:
         journal: MigrationJournal | None = self.connection.journal  # type: ignore[attr-defined]

@@ -48,7 +48,7 @@ class Cut(BaseException):
 class Scissors:
     """Cut behind a statement of each migration: of one the first, of the next the second, and so on; or behind every one.
 
-    Of a long migration, behind each twentieth after it, too.
+    Of a long migration, behind each twentieth after it, too; and behind the first foreign key that goes for a moment.
     """
 
     def __init__(self, every: bool) -> None:
@@ -74,7 +74,12 @@ class Scissors:
         if self.migration and sql.split()[0] in ("ALTER", "CREATE", "DROP", "RENAME"):
             self.done += 1
             behind = self.cut[self.migration]
-            due = self.every or self.done % 20 == 0 or (not behind and self.done > len(self.cut) % 3)
+            due = (
+                self.every
+                or ("DROP FOREIGN KEY" in sql and "DROP FOREIGN KEY" not in str(behind))
+                or self.done % 20 == 0
+                or (not behind and self.done > len(self.cut) % 3)
+            )
             if due and sql not in behind:
                 behind.add(sql)
                 raise Cut
