@@ -91,13 +91,13 @@ def source(make_topic, broker):
 
 
 @pytest.fixture
-def reading(source):
+def reading(source, caplog):
     """A live reader of which one partition is stopped already, for a reason of its own."""
     Watermarks().advance(topic_name(GROUP), {(source.topic, STOPPED): Mark("", 7)}, database_now())
     handler, stop = Reading(), threading.Event()
     reader = threading.Thread(target=consumer_of(handler, Watermarks(), stop).run)
     reader.start()
-    wait_for(lambda: "the log ends at 0" in alarm(STOPPED), 60, "the partition to be stopped")
+    wait_for(lambda: stops(caplog), 60, "the partition to be stopped")  # the last that a stop does
     yield handler
     stop.set()
     handler.thawed.set()
