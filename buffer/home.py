@@ -183,6 +183,7 @@ def _unsent(numbers: BufferNumbers) -> Need:
         rank=1,
         kind="stuck",
         key="batches",
+        runbook="alerts.md#spillwaypublishfailing",
         fact=fact(UNPUBLISHED, "flush_buffer"),
     )
 
@@ -200,6 +201,7 @@ def _overdue(numbers: BufferNumbers) -> Need:
         rank=1,
         kind="stuck",
         key="warehouses",
+        runbook="alerts.md#spillwayoldestpending",
         fact=fact(UNCUT, "flush_buffer"),
     )
 
@@ -216,6 +218,7 @@ def _full(numbers: BufferNumbers) -> Need:
         rank=1,
         kind="stuck",
         key="event buffer",
+        runbook="alerts.md#spillwaybufferfull",
     )
 
 

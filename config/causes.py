@@ -23,6 +23,7 @@ BROKER = "Kafka does not answer"
 STOPPED = "partitions are stopped"
 GONE = "a worker is dead, silent or hangs"
 FAILED = "an error ended a worker"
+UNCONNECTED = "a worker ended because Kafka did not answer"
 PAUSED = "a channel is paused"
 UNPUBLISHED = "batches are not published"
 UNCUT = "batches are not cut"
@@ -38,13 +39,15 @@ UNKNOWN_OF_DATABASE = "what the database alone knows"
 # Of several causes of one thing the first one here has it.
 FOLLOWS: Mapping[str, Sequence[str]] = {
     DATABASE: [UNKNOWN_OF_DATABASE],
-    BROKER: [SILENT, STANDS, KAFKA_BREAKER, UNPUBLISHED, UNCUT, UNKNOWN_OF_BROKER],
+    BROKER: [SILENT, STANDS, KAFKA_BREAKER, UNCONNECTED, UNPUBLISHED, UNCUT, UNKNOWN_OF_BROKER],
     STOPPED: [FAILED, STANDS, STOP_LETTERS],
     GONE: [SILENT, STANDS, UNPUBLISHED, UNCUT, WAITING],
     FAILED: [SILENT, STANDS, UNPUBLISHED, UNCUT, WAITING],
+    UNCONNECTED: [SILENT, STANDS, UNPUBLISHED, UNCUT, WAITING],
     PAUSED: [BREAKER, KAFKA_BREAKER],
     UNPUBLISHED: [UNCUT],
 }
+EFFECTS = frozenset(kind for kinds in FOLLOWS.values() for kind in kinds)
 
 
 class Thing(Protocol):

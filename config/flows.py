@@ -74,7 +74,7 @@ class Need:
     kin: Kin | None = None
     flow: str = ""  # of a failure group: its title begins with it
     quiet: bool = False  # home has a line about it already: people are told of it all the same
-    runbook: str = ""  # where docs/ say more
+    runbook: str = ""  # the page of docs/ that says more, with its anchor
     fact: Fact | None = None  # among causes: what follows from another one has no line of its own
     follows: tuple[str, ...] = ()  # the titles of what follows from it
     news: bool = True  # False: another line covers it for now; it begins nothing, and is not over either

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, partial
+from typing import get_args
 
 from django.conf import settings
 from django.urls import reverse
@@ -21,7 +22,7 @@ from config.telemetry.redaction import masked_error
 from outbox.bookkeeping import progress
 from outbox.bookkeeping.models import UNSEEN
 from outbox.bookkeeping.progress import LONG, Progress, Trends, away_need, position_needs
-from outbox.channels.handlers import handlers, silent_there
+from outbox.channels.handlers import Kind, handlers, silent_there
 from outbox.channels.kafka import KafkaHandler
 from outbox.channels.models import ChannelState
 from outbox.channels.permits import ITSELF
@@ -124,6 +125,12 @@ class OutboxNumbers(Trends):
         return list(messages.values_list("available_at", flat=True)[:1000])
 
     @property
+    def refusals_burst(self) -> bool:
+        """Whether over 20 tries of the last ten minutes were refused for good, and over a tenth of all: somebody gets up."""
+        refused, tries = (sum(self.history(*kinds, minutes=10)) for kinds in (["permanent"], get_args(Kind)))
+        return refused > 20 and refused > 0.1 * tries
+
+    @property
     def held(self) -> list[datetime]:
         """Uncertain messages whose time is over: they wait for a person."""
         return [at for at in self.uncertain if at < self.now - timedelta(seconds=60)]
@@ -162,6 +169,7 @@ class OutboxNumbers(Trends):
 # Written, found by two paths, delivered by channels; and what needs a person.
 LETTERS = ("parked", "buried", "given_up", "expired")  # counters of what became a letter
 LATE = timedelta(seconds=90)  # the poller's promise
+LATELY = timedelta(minutes=10)  # in which a group of the burst got a letter
 THROTTLED_FOR = timedelta(hours=1)  # as long as one wait for a quota; who sends too fast for a moment waits less
 LIST = "admin:outbox_outboxmessage_changelist"
 CHANNELS = "admin:outbox_channelstate_changelist"
@@ -254,7 +262,7 @@ def _sent(numbers: OutboxNumbers) -> Stage:
 def _needs(numbers: OutboxNumbers) -> Iterator[Need]:
     yield from processes.process_needs(numbers.now)
     yield from position_needs(numbers.progress, "Change capture", "listen_outbox", [FLOW])
-    yield from letter_needs([FLOW], urgent=["deliver"])
+    yield from letter_needs([FLOW], ["deliver"] if numbers.refusals_burst else (), numbers.now - LATELY)
     yield from rising_needs(numbers.now)
     yield from batch_needs(numbers.now)
     troubled = [state for state in numbers.channels if state.paused or state.breaker == OPEN or numbers.stands(state)]
@@ -300,6 +308,7 @@ def _closed_channel(numbers: OutboxNumbers, state: ChannelState, *, paused: bool
         rank=1,
         kind="channel",
         key=f"{state.name} {'paused' if paused else 'away'}",
+        runbook=f"alerts.md#spillway{'channelpaused' if paused else 'breakeropen'}",
         fact=state_fact(state, paused=paused),
     )
 
@@ -323,6 +332,7 @@ def _throttled(numbers: OutboxNumbers, state: ChannelState, since: datetime) -> 
         rank=1,
         kind="channel",
         key=f"{state.name} told to wait",
+        runbook="email.md",
     )
 
 
@@ -338,6 +348,7 @@ def _stuck(numbers: OutboxNumbers) -> Need:
         rank=1,
         kind="stuck",
         key="leases",
+        runbook="alerts.md#spillwayoutboxstuck",
         fact=fact(WAITING, "beat"),
     )
 
@@ -355,6 +366,7 @@ def _held(numbers: OutboxNumbers) -> Need:
         rank=1,
         kind="stuck",
         key="uncertain",
+        runbook="alerts.md#spillwayuncertainheld",
     )
 
 
@@ -371,5 +383,6 @@ def _waiting(numbers: OutboxNumbers, since: datetime) -> Need:
         rank=1,
         kind="stuck",
         key="due",
+        runbook="alerts.md#spillwayoutboxlate",
         fact=fact(WAITING, "relay_outbox"),
     )

@@ -236,6 +236,7 @@ def _expiring(one: Expiring) -> Need:
         rank=0,
         kind="expiring",
         key=name,
+        runbook="alerts.md#spillwaythrottlerexpiring",
     )
 
 

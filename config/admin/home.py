@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from django.utils.text import Truncator
+
 from config.admin import humanize
 from config.admin.svg import Drawing, draw
 from config.causes import causes_first
@@ -17,6 +19,7 @@ from config.partitions import rotation
 URGENCIES = ("now", "soon", "watch")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 REFRESH_SECONDS = 10
+MOST_OF_TITLE = 60  # characters, of what follows: the cause says the rest
 FAR_PAST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -65,7 +68,7 @@ def explained(needs: Sequence[Need]) -> Iterator[Need]:
     """Causes say what follows from them, and are as urgent as that; what follows is no news."""
     for cause, following in causes_first(needs):
         urgency = min((need.urgency for need in (cause, *following)), key=URGENCIES.index)
-        titles = tuple(need.title for need in following if not need.quiet)
+        titles = tuple(Truncator(need.title).chars(MOST_OF_TITLE) for need in following if not need.quiet)
         yield replace(cause, urgency=urgency, follows=titles) if following else cause
         yield from (replace(need, news=False) for need in following)
 

@@ -312,6 +312,7 @@ def partition_needs(now: datetime) -> Iterator[Need]:
             rank=0,
             kind="runway",
             key=table,
+            runbook="alerts.md#spillwaypartitionrunway",
         )
 
 

@@ -70,8 +70,9 @@ register.filter("quoted", humanize.quoted)
 
 
 @register.filter
-def runbook_link(place: str) -> str:
-    """What `humanize.runbook` says, as a link where it is an address."""
+def runbook_link(page: str) -> str:
+    """Where people read this page of docs/, as a link where that is an address."""
+    place = humanize.runbook(page)
     if not place.startswith("http"):
         return format_html("<code>{}</code>", place)
     return format_html('<a href="{}" rel="noreferrer">Runbook</a>', place)

@@ -23,7 +23,7 @@ from config.fields import is_uuid
 from config.flows import ORDER
 from notifications.mail.content import money, short
 from notifications.orders.models import NUMBER, Order, OrderMail, mails_of
-from outbox.audit_log.reveal import Revealing, Visibility
+from outbox.audit_log.reveal import RIGHT, Revealing, Visibility
 from outbox.letters.models import DeadLetter
 from outbox.models import ChannelState
 
@@ -148,6 +148,8 @@ def _levers(mail: OrderMail, letter: DeadLetter | None, user: AbstractUser | Ano
     levers = []
     if letter and letter.status == DeadLetter.Status.OPEN and user.has_perm("outbox.requeue_deadletter"):
         levers.append(("Requeue", f"{reverse('admin:outbox_deadletter_lever', args=['requeue'])}?id={letter.pk}"))
+        if user.has_perms(["outbox.edit_deadletter", RIGHT]):
+            levers.append(("Send to another address", reverse("admin:outbox_deadletter_edit", args=[letter.pk])))
     words, name, right = SEND_AGAIN.get(mail.state, ("", "", ""))
     if words and not (mail.resend and name == "resend") and user.has_perm(right):
         levers.append((words, f"{reverse('admin:outbox_outboxmessage_lever', args=[name])}?id={mail.message_id}"))

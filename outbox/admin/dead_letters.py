@@ -36,7 +36,7 @@ from outbox.audit_log.reveal import Revealing
 from outbox.bookkeeping.progress import BEHIND
 from outbox.groups.fingerprint import cause_in_words
 from outbox.groups.models import FailureGroup
-from outbox.groups.reasons import advice_of
+from outbox.groups.reasons import advice_on
 from outbox.letters import levers
 from outbox.letters.filters import Filter
 from outbox.letters.levers import forecast
@@ -265,7 +265,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
             "title": f"{cause_in_words(row.reason)}: {row.about}",
             "group": group,
             "flow": source_in_words(row.source),
-            **advice_of(row),
+            "advice": advice_on(row),
             "error": sight.error(row.error),
             "payload": sight.payload(row.payload, *mask_of(row.source)),
             "size": len(row.payload) if row.payload is not None else None,

@@ -31,6 +31,7 @@ from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column
 from config.fields import is_uuid
 from config.flows import mask_of
+from outbox.admin import edit_form
 from outbox.admin.dead_letters import REQUEUE
 from outbox.audit_log.reveal import Revealing
 from outbox.channels.models import ChannelState
@@ -170,7 +171,7 @@ def _letter_of(row: OutboxMessage) -> DeadLetter | None:
     if row.state not in ("dead_lettered", "expired"):
         return None
     letters = DeadLetter.objects.filter(business_key=row.aggregate, topic_id=str(row.pk))
-    return letters.newest_first().only("status").first()
+    return letters.newest_first().defer("traceback", "headers").first()
 
 
 def _lacking(user: AbstractUser | AnonymousUser) -> tuple[str, str]:
@@ -284,14 +285,15 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
         return _framed(html)
 
     def offered(self, request: HttpRequest, states: list[LeverState], row: OutboxMessage) -> list[LeverState]:
-        """First to requeue its letter: nothing else sends what is not sent any more."""
+        """First to requeue its letter, as it is or with another address: nothing else sends what is not sent any more."""
         letter = row.__dict__["letter"] = _letter_of(row)
         if letter is None or letter.status != DeadLetter.Status.OPEN:
             return states
         opts, url = letter._meta, reverse("admin:outbox_deadletter_lever", args=[REQUEUE.name])
         right = "" if REQUEUE.allowed(request.user, opts) else REQUEUE.right_in_words(opts)
         role = REQUEUE.role(opts) if right else ""
-        return [LeverState(REQUEUE, f"{url}?{urlencode({'id': str(letter.pk)})}", right=right, role=role), *states]
+        requeue = LeverState(REQUEUE, f"{url}?{urlencode({'id': str(letter.pk)})}", right=right, role=role)
+        return [requeue, edit_form.state_of(request, letter, ""), *states]
 
     def detail(self, request: HttpRequest, row: OutboxMessage) -> dict[str, object]:
         now, sight = timezone.now(), self.sight(request, row)

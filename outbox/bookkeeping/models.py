@@ -60,7 +60,7 @@ class WatermarkQuerySet(models.QuerySet):
         ]
         found = fact(STOPPED if alarms else SILENT, worker)
         seen = self.running().aggregate(seen=Max("updated_at"))["seen"]
-        if seen and now - seen > UNSEEN:
+        if not alarms and seen and now - seen > UNSEEN:  # where some are stopped their reader has ended
             since = f"{humanize.clock_in_zone(seen, now)} ({humanize.ago(seen, now)})"
             alarms.append(f"nothing reported since {since}: is {worker} running, does Kafka answer it?")
         if not alarms and not seen:

@@ -25,6 +25,7 @@ from outbox.bookkeeping.models import UNSEEN, Watermark, cause_of
 # -- The progress of consumers, and the needs it causes ------------------------------------------------------
 BEHIND = timedelta(seconds=60)
 LONG = timedelta(minutes=5)
+HEARD = timedelta(seconds=10)  # with Kafka gone a worker may still report for some seconds, each for others
 MOST_STOPPED = 3  # lines of home
 MORE_STOPPED = ("more topic has stopped partitions", "more topics have stopped partitions")
 BEHIND_IN_WORDS = ("record behind", "records behind")
@@ -34,10 +35,11 @@ BEHIND_IN_WORDS = ("record behind", "records behind")
 def kafka_away(now: datetime) -> datetime | None:
     """Since when Kafka does not answer; None while it does, and where nothing was ever read from it.
 
-    A worker that reports has spoken with it: only when all are silent it is asked, for the silence may be theirs.
+    A worker that reports has spoken with it: only when all are silent it is asked, for the silence may be theirs. Before
+    the first of them counts as silent, so that home and notices begin with the cause.
     """
     heard = max((row.updated_at for row in of_names(_positions, None)), default=None)
-    return heard if heard and now - heard > UNSEEN and not reachability.ask() else None
+    return heard if heard and now - heard > HEARD and not reachability.ask() else None
 
 
 def away_need(since: datetime, now: datetime) -> Need:
@@ -52,6 +54,7 @@ def away_need(since: datetime, now: datetime) -> Need:
         rank=1,
         kind="partition",
         key="kafka",
+        runbook="failures.md#broker-down",
         fact=fact(BROKER),
     )
 
@@ -150,6 +153,7 @@ def position_needs(progress: Progress, worker: str, command: str, sources: Colle
             rank=1,
             kind="partition",
             key=f"reader {worker}",
+            runbook="alerts.md#spillwayingestlag",
             fact=fact(STANDS if len(progress.stopped) == len(progress.rows) else SILENT, command),
         )
 
@@ -170,7 +174,7 @@ def _stopped_need(rows: Sequence[Watermark], subjects: Collection[str], now: dat
         unit=humanize.word(sum(behind), *BEHIND_IN_WORDS) if len(behind) in (0, len(rows)) else "records or more",
         since=min(row.updated_at for row in rows),
         rank=0,
-        runbook=humanize.runbook("alerts.md#spillwaypartitionstopped"),
+        runbook="alerts.md#spillwaypartitionstopped",
         kind="partition",
         key=f"{first.group} {first.topic}: {cause_of(first)}",
         kin=Kin(MOST_STOPPED, MORE_STOPPED, stopped),

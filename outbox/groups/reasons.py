@@ -6,7 +6,6 @@ from typing import NamedTuple, Protocol
 
 from django.utils.text import Truncator, capfirst
 
-from config.admin import humanize
 from outbox.groups.models import FailureGroup
 
 LETTERS, THROTTLER, PROMISES = (
@@ -48,7 +47,7 @@ REASONS = (
            "mend the class, restart the flushers, requeue", LETTERS),
     Advice("late_event", "a change that came after the batch was sent",
            "requeue: what is missing from what was sent goes out as a supplement; or discard", LETTERS),
-    Advice("unknown_stock", "a stock that was never opened", "import_stock, then requeue", LETTERS),
+    Advice("unknown_stock", "a stock that was never opened", "open it with import_stock, then requeue", LETTERS),
     Advice("negative_stock", "more is taken than there is, with LEDGER_NEGATIVE_STOCK=park",
            "if a receipt has come since, requeue; otherwise do a stocktake", LETTERS),
     Advice("conflicting_effect", "one reference with two quantities",
@@ -134,10 +133,9 @@ def advice_on(failed: WithReason) -> Advice | None:
     return next((row for row in rows if row.step in (failed.step, "")), None)
 
 
-def advice_of(row: WithReason) -> dict[str, object]:
-    """What the page of a group or of a letter shows of it."""
-    advice = advice_on(row)
-    return {"advice": advice, "runbook": humanize.runbook(advice.page) if advice else ""}
+def runbook_of(failed: WithReason) -> str:
+    """The page of docs/ that says more; empty for a reason of somebody's own flow."""
+    return advice.page if (advice := advice_on(failed)) else ""
 
 
 def what_to_do(group: FailureGroup) -> str:

@@ -17,7 +17,7 @@ from config.flows import Kin, Need, Reading, source_in_words
 from config.telemetry import metrics
 from outbox.groups.counts import arrived_by_hour, is_rising
 from outbox.groups.models import FailureGroup
-from outbox.groups.reasons import advice_on, what_to_do
+from outbox.groups.reasons import runbook_of, what_to_do
 from outbox.letters.burial import STOPPED
 from outbox.letters.models import ProofRound
 
@@ -27,8 +27,6 @@ MOST_WAITING = 100  # groups of a flow that are looked at, the newest
 MOST_TOGETHER = 500  # of all flows, where they are asked together
 NEWS = timedelta(hours=2)  # for so long a group is new, or came back: that it rises is no news
 FIRST = {"regressed": 0, "new": 1}  # the states of groups that stand first
-# Reasons that nobody gets up for: an address that bounces does so in an hour as well; a channel that refuses all pauses.
-FOR_GOOD = ("refused", "suppressed")
 CAME = {"regressed": "It was resolved, and came back.", "new": "It is new."}
 
 
@@ -65,10 +63,14 @@ def letters_ever(sources: Sequence[str]) -> int:
     return int(sums["total"] or 0)
 
 
-def letter_needs(sources: Sequence[str], urgent: Sequence[str] = ()) -> Iterator[Need]:
-    """One for each failure group that nobody has in hand; a step in `urgent` is one for which people wait."""
+def letter_needs(sources: Sequence[str], urgent: Sequence[str] = (), lately: datetime | None = None) -> Iterator[Need]:
+    """One for each failure group that nobody has in hand.
+
+    A step in `urgent` is one for which people wait; with `lately` only groups that got a letter since.
+    """
     yield from _without_effect(sources)
-    yield from (_need_of_group(group, group.step in urgent) for group in _waiting_of(sources))
+    for group in _waiting_of(sources):
+        yield _need_of_group(group, group.step in urgent and (lately is None or group.last_seen > lately))
 
 
 def _waiting_of(sources: Sequence[str]) -> list[FailureGroup]:
@@ -106,6 +108,7 @@ def _without_effect(sources: Sequence[str]) -> Iterator[Need]:
             rank=2,
             kind="stuck",
             key=f"without effect {requeued.source}",
+            runbook="alerts.md#spillwaydeadletterswithouteffect",
         )
 
 
@@ -127,7 +130,7 @@ def _kin() -> Kin:
 def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
     flow = source_in_words(group.source)
     return Need(
-        urgency="now" if urgent and group.reason not in FOR_GOOD else "soon",
+        urgency="now" if urgent else "soon",
         title=f"{flow}: {group}",
         why=f"Failed at the step “{group.step}”. "
         + (f"{CAME[group.state]} " if group.state in CAME else "")
@@ -140,7 +143,7 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         since=group.first_seen,
         rank=1 if urgent else 2,
         place=1 + _place(group),
-        runbook=humanize.runbook(advice.page) if (advice := advice_on(group)) else "",
+        runbook=runbook_of(group),
         kind="failure_group",
         key=str(group.pk),
         kin=_kin(),
@@ -166,7 +169,8 @@ def rising_needs(now: datetime) -> Iterator[Need]:
             yield Need(
                 urgency="soon",
                 title=f"Rising: {group}",
-                why=f"{group.source}, failed at the step “{group.step}”. {owned}In the hour before it got {earlier:,}.",
+                why=f"{group.source}, failed at the step “{group.step}”. {owned}In the hour before it got {earlier:,}. "
+                + what_to_do(group),
                 url=group.url,
                 lever="Open group",
                 amount=lately,
@@ -175,6 +179,7 @@ def rising_needs(now: datetime) -> Iterator[Need]:
                 rank=2,
                 kind="failure_group",
                 key=f"{pk}{RISING}",
+                runbook=runbook_of(group),
                 kin=_kin(),
                 flow=source_in_words(group.source),
                 quiet=not (group.owner_name and group.state not in FIRST),

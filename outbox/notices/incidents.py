@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -15,7 +15,7 @@ from django.db.models.functions import Greatest
 
 from config.admin import humanize
 from config.admin.home import needs_one_by_one, still_so
-from config.causes import WAITING, Line, fact
+from config.causes import EFFECTS, WAITING, Line, fact
 from config.database.queries import delete_in_chunks
 from config.flows import Need, Reading
 from config.telemetry import metrics
@@ -24,6 +24,8 @@ from config.telemetry.redaction import without_addresses
 from outbox.notices.models import URGENCIES, Incident, Notice, Subscription
 
 MOST_NEW = 500  # incidents that begin at one look, the most urgent ones; the others at the next
+CAUSES = frozenset({"worker", "channel", "partition"})  # kinds of incidents from which others follow
+SETTLING = timedelta(minutes=1)  # so long after the end of a cause what may have followed from it begins nothing
 LATE_END = timedelta(days=1)  # for so long nobody may have looked, and an end is told all the same
 Phase, State = Notice.Phase, Notice.State
 Name = tuple[str, str]  # kind, key
@@ -39,6 +41,8 @@ def look(now: datetime) -> int:
     """See what needs people, and write down who is to be told; returns how many notices are new."""
     needs = {(need.kind, need.key[:200]): need for need in reversed(needs_one_by_one(now))}
     over = _over(needs, now)
+    if _settles(over, now):
+        needs = {name: _awaited(need) for name, need in needs.items()}
     with transaction.atomic():
         rescue_notices(now)
         record_incidents(needs, over, now)
@@ -71,6 +75,16 @@ def _over(needs: Mapping[Name, Need], now: datetime) -> list[Incident]:
     return [row for name, row in missing.items() if name not in lasting]
 
 
+def _settles(over: Iterable[Incident], now: datetime) -> bool:
+    """Whether a cause has ended a moment ago: what followed from it is about to end as well."""
+    lately = Incident.objects.filter(over_at__gt=now - SETTLING).values_list("kind", flat=True)
+    return not CAUSES.isdisjoint([*(row.kind for row in over), *lately])
+
+
+def _awaited(need: Need) -> Need:
+    return replace(need, news=False) if need.fact and need.fact.kind in EFFECTS else need
+
+
 def record_incidents(needs: Mapping[Name, Need], over: Iterable[Incident], now: datetime) -> None:
     """Begin, refresh, reopen and end incidents."""
     kinds, keys = ({name[part] for name in needs} for part in (0, 1))
@@ -99,7 +113,7 @@ def _refresh(row: Incident, need: Need, now: datetime) -> None:
 def _words(need: Need) -> dict[str, str]:
     """What people are told: what home shows to everybody, and no address of a person."""
     amount = f"{need.amount:,} {need.unit}" if need.amount is not None else ""
-    more = f" Runbook: {need.runbook}" if need.runbook else ""
+    more = f" Runbook: {humanize.runbook(need.runbook)}" if need.runbook else ""
     return {
         "title": without_addresses(need.title)[:300],
         "why": without_addresses(f"{need.why} {need.follows_in_words}".strip())[: 1000 - len(more)] + more,

@@ -10,9 +10,10 @@ from enum import StrEnum
 
 from django.conf import settings
 from django.urls import reverse
+from django.utils.text import capfirst
 
 from config.admin import humanize
-from config.causes import FAILED, GONE, Fact, Line, fact
+from config.causes import FAILED, GONE, UNCONNECTED, Fact, Line, fact
 from config.flows import Kin, Need, Reading, Urgency
 from config.telemetry import metrics
 from config.telemetry.activity import HANGS
@@ -22,6 +23,7 @@ from outbox.processes.models import WorkerProcess
 MOST = 500  # processes that are looked at, of those that did not end; and of those that did
 TAKING_OVER = timedelta(minutes=1)
 MOST_NAMED = 3  # lines of home
+NO_KAFKA = "KAFKA_BOOTSTRAP_SERVERS="  # in the error of a command that Kafka did not answer
 OWN = ("--metrics-port", "--instance")  # options by which processes that do the same work differ
 
 
@@ -118,7 +120,13 @@ TITLES = {
 WHY = {
     Liveness.DEAD: "Its process is gone and did not say that it ends; no other one has taken its place.",
     Liveness.SILENT: "It is frozen, or cut off from the database, or its host is gone.",
-    Liveness.HANGS: "It lives, but its loop has not come round for {}. A dump of its threads tells where it waits; a restart helps.",
+    Liveness.HANGS: "It lives, but its loop has not come round for {}.",
+}
+DO = {
+    Liveness.DEAD: "start it again",
+    Liveness.FAILED: "mend that, then start it again",
+    Liveness.SILENT: "look at its host, then start it again",
+    Liveness.HANGS: "dump its threads to see where it waits (py-spy dump), then start it again",
 }
 
 
@@ -149,13 +157,16 @@ def _need_of(sighting: Sighting, working: Iterable[tuple[str, str]], now: dateti
         rank=1,
         kind="worker",
         key=str(sighting.row.pk),
+        runbook="looking.md#workers",
         fact=_fact_of(sighting),
         kin=Kin(MOST_NAMED, MORE, reverse("admin:outbox_workerprocess_changelist")),
     )
 
 
 def _fact_of(sighting: Sighting) -> Fact:
-    return fact(FAILED if sighting.state is Liveness.FAILED else GONE, sighting.row.command)
+    if sighting.state is not Liveness.FAILED:
+        return fact(GONE, sighting.row.command)
+    return fact(UNCONNECTED if NO_KAFKA in sighting.row.error else FAILED, sighting.row.command)
 
 
 def _urgency(sighting: Sighting, working: Iterable[tuple[str, str]]) -> Urgency:
@@ -164,7 +175,7 @@ def _urgency(sighting: Sighting, working: Iterable[tuple[str, str]]) -> Urgency:
 
 
 def why(sighting: Sighting, now: datetime) -> str:
-    """What is known of the trouble of a process, and what it had in hand; empty when there is none."""
+    """What is known of the trouble of a process, what it had in hand, and what to do; empty when there is none."""
     if sighting.state not in TROUBLED:
         return ""
     if sighting.state is Liveness.FAILED:
@@ -172,9 +183,8 @@ def why(sighting: Sighting, now: datetime) -> str:
     else:
         since = sighting.row.round_at or sighting.row.seen_at
         fact = WHY[sighting.state].format(humanize.length((now - since).total_seconds(), coarse=True))
-    return (
-        f"{fact} It held {sighting.row.holds}." if sighting.row.holds and sighting.state is not Liveness.HANGS else fact
-    )
+    held = sighting.row.holds if sighting.state is not Liveness.HANGS else ""
+    return f"{fact} {f'It held {held}. ' if held else ''}{capfirst(DO[sighting.state])}."
 
 
 # -- For whatever waits for a worker -------------------------------------------------------------------------
@@ -218,10 +228,10 @@ def processes_diagnosis(now: datetime) -> Iterator[Line]:
         troubled = [sighting for sighting in seen if sighting.state in TROUBLED]
         run = sum(sighting.state in (Liveness.RUNS, Liveness.HANGS) for sighting in seen)
         runs = f"{run} {humanize.word(run, 'runs', 'run')}"
-        said = "; ".join([runs, *(_line(sighting, now) for sighting in troubled)])
+        said = "; ".join([runs, *(f"{_line(sighting, now)}: {DO[sighting.state]}" for sighting in troubled)])
         # What an error has ended may follow from something; what else is missed with it does not.
-        worst = max(troubled, key=lambda sighting: sighting.state is not Liveness.FAILED, default=None)
-        yield Line(f"worker {command}", not troubled, said, _fact_of(worst) if worst else None)
+        facts = sorted(map(_fact_of, troubled), key=lambda found: (GONE, FAILED, UNCONNECTED).index(found.kind))
+        yield Line(f"worker {command}", not troubled, said, facts[0] if facts else None)
 
 
 def _line(sighting: Sighting, now: datetime) -> str:

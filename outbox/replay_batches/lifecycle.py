@@ -70,6 +70,7 @@ def _stopped_need(batch: ReplayBatch) -> Need:
         rank=2,
         kind="batch",
         key=str(batch.pk),
+        runbook="replay-batches.md",
         kin=Kin(MOST_STOPPED, ("more stopped batch", "more stopped batches"), "/admin/outbox/replaybatch/"),
     )
 

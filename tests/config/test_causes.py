@@ -42,6 +42,7 @@ READER = fact(causes.SILENT, "ingest_events")
 STANDS = fact(causes.STANDS, "ingest_events", "orders")
 STOPPED = fact(causes.STOPPED, "ingest_events", "orders")
 FAILED = fact(causes.FAILED, "ingest_events")
+UNCONNECTED = fact(causes.UNCONNECTED, "ingest_events")
 UNCUT, UNPUBLISHED = (fact(kind, "flush_buffer") for kind in (causes.UNCUT, causes.UNPUBLISHED))
 BROKER = fact(causes.BROKER)
 
@@ -55,6 +56,8 @@ BROKER = fact(causes.BROKER)
         ([READER, TRACK_GONE], ["0", "1"]),
         ([READER, INGEST_GONE, BROKER], ["1", "2<0"]),
         ([FAILED, STANDS, STOPPED, fact(causes.STOP_LETTERS, "orders")], ["2<013"]),
+        ([UNCONNECTED, READER, BROKER], ["2<01"]),
+        ([UNCONNECTED, READER], ["0<1"]),
         ([READER, STOPPED], ["0", "1"]),
         ([INGEST_GONE, STOPPED], ["0", "1"]),
         ([fact(causes.STOP_LETTERS, "others"), STOPPED], ["0", "1"]),
@@ -105,15 +108,19 @@ def process(command="ingest_events", **more):
 def recreated():
     now = database_now()
     partitions(alarm=ALARM)
+    Watermark.objects.filter(partition=2).update(alarm="", updated_at=now - timedelta(minutes=1))
     process(ended_at=now, error=f"ConsumerStopped: {ALARM}")
     FailureGroup.objects.create(
-        fingerprint="f", source="transfer-requests", step="position", reason="partition_stopped", title=ALARM,
+        fingerprint="f", source="transfer-requests", step="position", reason="partition_stopped", title=f"Partition stopped: {ALARM}",
         first_seen=now, last_seen=now, state="new", open_count=3, total_count=3,
     )  # fmt: skip
 
 
 def frozen_broker():
+    """One worker was started again meanwhile, and ended."""
     partitions(minutes=9)
+    error = "CommandError: KAFKA_BOOTSTRAP_SERVERS=127.0.0.1:9092: KafkaTimeoutError: Unable to bootstrap"
+    process(ended_at=database_now(), error=error)
     for group, topic in (("buffer-track", "PAYMENT_SUCCESS"), ("throttler", "notifications-in")):
         then = database_now() - timedelta(minutes=9)
         Watermark.objects.create(
@@ -122,7 +129,7 @@ def frozen_broker():
 
 
 STAGED = {
-    "a recreated topic": ("transfer-requests, 3 partitions are stopped", "stream transfer-requests"),
+    "a recreated topic": ("transfer-requests, 2 partitions are stopped", "stream transfer-requests"),
     "a dead worker": ("Silent: ingest_events on app-1, process 7", "worker ingest_events"),
     "a broker that is away": ("Kafka does not answer since", "broker"),
 }
@@ -157,6 +164,7 @@ def test_one_cause_is_one_line_of_home_that_says_what_follows(staged, boss):  # 
     html = boss.get("/admin/").content.decode()
     assert "<b>1 thing needs you</b>, now" in html
     assert f"From it follows: {need.follows[0]}" in html.replace("&#x27;", "'")
+    assert f"{need.why} {need.follows_in_words}".count("created again") == need.why.count("created again")
 
 
 def test_one_cause_is_one_fail_of_doctor_and_what_follows_stands_under_it(staged):
@@ -164,6 +172,7 @@ def test_one_cause_is_one_fail_of_doctor_and_what_follows_stands_under_it(staged
     lines = doctor.render(findings, as_json=False).splitlines()
     (at,) = [at for at, line in enumerate(lines) if line.startswith("FAIL")]
     assert lines[at].startswith(f"FAIL  {staged[1]} ")
+    assert lines[at].count("is ingest_events running") == 0
     following = [line for line in lines if line.startswith("      └ ")]
     assert following
     assert lines[at + 1 : at + 1 + len(following)] == following
@@ -223,3 +232,17 @@ def test_with_the_database_away_doctor_says_so_once(monkeypatch):
     assert [line[:14] for line in lines if not line.startswith("ok")] == [
         "FAIL  database", "      └ clock ", "      └ flows "
     ]  # fmt: skip
+
+
+def test_what_followed_from_a_cause_that_has_ended_is_no_news_while_it_ends_as_well(db, subscribe, monkeypatch):  # noqa: F811
+    subscribe()
+    frozen_broker()
+    WorkerProcess.objects.all().delete()
+    monkeypatch.setattr(reachability, "ask", lambda: False)
+    now = database_now()
+    assert look(now) == 1
+    monkeypatch.setattr(reachability, "ask", lambda: True)
+    assert look(now + timedelta(seconds=10)) == 0
+    assert [row.key for row in Incident.objects.exclude(over_at=None)] == ["kafka"]
+    assert look(now + timedelta(seconds=60)) == 0
+    assert look(now + timedelta(seconds=80)) == 3, "who is silent still is news of its own"

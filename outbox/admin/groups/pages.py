@@ -46,7 +46,7 @@ from outbox.groups import counts
 from outbox.groups import levers as groups
 from outbox.groups.levers import WORDS, mark_of, write_words
 from outbox.groups.models import FailureGroup
-from outbox.groups.reasons import advice_of
+from outbox.groups.reasons import advice_on
 from outbox.letters import redelivery
 from outbox.letters.filters import STARTS, VERBS, Filter
 from outbox.letters.levers import resolve_groups
@@ -363,7 +363,7 @@ class FailureGroupAdmin(ReadOnlyAdmin[FailureGroup]):
             "shown": f"group_{row.shown_state(now, [row.pk] if batches else [])}",
             "batches": batches,
             "letters": newest,
-            **advice_of(row),
+            "advice": advice_on(row),
             "vain": next((one for one in judged.values() if one.in_vain), None),
             "judged": [(letter, judged.get(letter.pk)) for letter in newest],
             "letters_count": row.open_count,

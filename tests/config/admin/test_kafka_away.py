@@ -119,6 +119,13 @@ def test_who_reports_has_spoken_with_kafka(away):
     assert sorted(need.title for need in needs()) == ["Ingest does not report", "Stock tracking does not report"]
 
 
+def test_with_kafka_gone_the_cause_is_said_before_the_first_reader_counts_as_silent(away):
+    """The throttler goes on to report for some seconds, of what it has read before."""
+    silent(groups=[INGEST, LEDGER])
+    silent(minutes=0.2, groups=[THROTTLER])
+    assert [need.title[:23] for need in needs()] == ["Kafka does not answer s"]
+
+
 def test_an_installation_that_never_ran_does_not_ask(away):
     assert needs() == []
 

@@ -76,7 +76,7 @@ BUTTONS: dict[str, dict[str, str]] = {
     "batch-done": {"Restore these": "SO*"},
     "outbox-outboxmessage message": PENDING,
     "message-sent": {"Resend": "SO*", **HIDDEN},
-    "message-dead": {"Requeue": "USO*", **HIDDEN},
+    "message-dead": {"Requeue": "USO*", "Edit and requeue": "SO*", **HIDDEN},
     "outbox-savedview": {"Rename": "*", "Delete": "*"},
     "subscribe": {"Subscribe": LOOKING},
     "outbox-subscription subscription-failing": SUBSCRIPTION,

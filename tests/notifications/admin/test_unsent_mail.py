@@ -10,6 +10,7 @@ from html import unescape
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from django.urls import reverse
 
 from config.database.clock import database_now
 from notifications.channels.local import Memory
@@ -66,6 +67,15 @@ def test_from_an_order_to_a_requeue_in_two_clicks(email):  # noqa: F811
     html = seen(support, order_of(message))
     assert not links(html, "requeue")
     assert "no such user" not in html  # what is tried again has no error yet
+
+
+def test_a_dead_mail_goes_to_another_address_from_its_order_and_from_its_own_page(email):  # noqa: F811
+    message = refused(email)
+    edits = f'href="{reverse("admin:outbox_deadletter_edit", args=[DeadLetter.objects.get().pk])}"'
+    for role, offered in (("Senior support", True), ("Support", False)):
+        client = with_role(role)
+        assert (edits in seen(client, order_of(message))) is offered, role
+        assert (edits in seen(client, page_of(message))) is offered, role
 
 
 def test_only_those_who_may_find_the_levers(email):  # noqa: F811

@@ -14,6 +14,7 @@ from config.telemetry import metrics
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.groups.models import FailureGroup
+from outbox.home import OutboxNumbers, home_row
 from outbox.letters.models import ProofRound
 from outbox.letters.overview import MOST_GROUPS, gauges, letter_counts, letter_needs
 from tests.config.admin.conftest import _plain_http, boss  # noqa: F401 (fixtures)
@@ -57,14 +58,21 @@ def test_a_flow_with_open_letters_is_not_healthy_and_its_state_stands_above_what
     assert html.index("110 letters") < html.index("110 open letters are in hand or ignored")
 
 
-def test_bounced_addresses_do_not_stand_above_stock_tracking_that_is_dead():
-    for reason in ("refused", "suppressed", "max_retries"):
-        group = make(reason, State.NEW, 60, source="outbox")
-        FailureGroup.objects.filter(pk=group.pk).update(step="deliver", reason=reason)
-    dead = Need("soon", "Stock tracking does not report", "", "", "", rank=1, since=database_now())
-    shown = by_urgency([*letter_needs(["outbox"], urgent=["deliver"]), dead])
-    assert [need.cause for need in shown[:2]] == ["max_retries", dead.title]
-    assert {need.cause for need in shown[2:]} == {"refused", "suppressed"}
+@pytest.mark.parametrize(
+    ("refused", "sent", "urgent"),
+    [(0, 0, set()), (20, 0, set()), (21, 180, {"lately"}), (21, 190, set())],
+    ids=["none", "few", "a burst", "a tenth of all"],
+)
+def test_dead_mails_wait_until_today_as_their_alert_has_it_and_a_burst_of_refusals_does_not(refused, sent, urgent):
+    for name, minutes in (("lately", 9), ("long ago", 11)):
+        group = make(name, State.NEW, minutes, source="outbox")
+        FailureGroup.objects.filter(pk=group.pk).update(step="deliver", reason="refused")
+    now = database_now()
+    counters.add({("outbox", "email", "permanent"): refused, ("outbox", "email", "sent"): sent}, now)
+    dead = Need("soon", "Stock tracking does not report", "", "", "", rank=1, since=now)
+    shown = by_urgency([*(need for need in home_row(OutboxNumbers(now)).needs if need.kind == "failure_group"), dead])
+    assert {need.cause for need in shown if need.urgency == "now"} == urgent
+    assert shown[len(urgent)] == dead, "bounced addresses do not stand above stock tracking that is dead"
 
 
 def test_the_same_cause_in_two_flows_is_told_apart():

@@ -12,10 +12,12 @@ import pytest
 
 from buffer import home as buffer
 from buffer.events.models import Bucket
+from config.admin.home import needs_one_by_one
 from config.database.clock import database_now
 from config.flows import Need
 from config.partitions import rotation
 from outbox import home as outbox
+from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState
 from outbox.groups.models import FailureGroup, GroupHour, hour_of
@@ -26,6 +28,7 @@ from outbox.processes import overview as processes
 from outbox.processes.models import WorkerProcess
 from outbox.processes.overview import Liveness
 from outbox.replay_batches.models import ReplayBatch
+from tests.docs.test_docs_complete import anchors
 from tests.outbox.scripted import promise
 from tests.tree import ROOT
 from throttler.models import Lane
@@ -38,7 +41,7 @@ LONG_AGO = timedelta(hours=9)
 def new_group(_patch: pytest.MonkeyPatch) -> Mend:
     now = database_now()
     group = FailureGroup.objects.create(
-        fingerprint="f", source="ledger", step="apply", reason="unknown", title="Unknown stock", first_seen=now,
+        fingerprint="f", source="ledger", step="apply", reason="unknown_stock", title="Unknown stock", first_seen=now,
         last_seen=now, state="new", open_count=3, total_count=3,
     )  # fmt: skip
     return lambda: FailureGroup.objects.filter(pk=group.pk).update(open_count=0)
@@ -48,7 +51,7 @@ def rising_group(_patch: pytest.MonkeyPatch) -> Mend:
     """Somebody has it in hand, for hours, and now it gets more than in the hour before."""
     now = database_now()
     group = FailureGroup.objects.create(
-        fingerprint="f", source="ledger", step="apply", reason="unknown", title="Unknown stock", state="acknowledged",
+        fingerprint="f", source="ledger", step="apply", reason="unknown_stock", title="Unknown stock", state="acknowledged",
         first_seen=now - LONG_AGO, state_since=now - LONG_AGO, last_seen=now, owner_name="Ada", open_count=500,
         total_count=500,
     )  # fmt: skip
@@ -56,6 +59,13 @@ def rising_group(_patch: pytest.MonkeyPatch) -> Mend:
         GroupHour(group_id=group.pk, hour=hour_of(now) - back, arrived=number) for back, number in ((0, 400), (1, 10))
     )
     return lambda: GroupHour.objects.filter(group_id=group.pk).delete()
+
+
+def refused_mails(_patch: pytest.MonkeyPatch) -> Mend:
+    new_group(_patch)
+    FailureGroup.objects.update(source="outbox", step="deliver", reason="refused")
+    counters.add({("outbox", "email", "permanent"): 21}, database_now())
+    return FailureGroup.objects.all().delete
 
 
 def dead_worker(_patch: pytest.MonkeyPatch) -> Mend:
@@ -180,6 +190,7 @@ STAGES = {
     "a worker is gone, and no other one does its work": dead_worker,
     "messages wait for a decision, or requeued letters are without effect": letters_without_effect,
     "any other group": new_group,
+    "a batch that Kafka refuses, or mails while over a tenth of them is refused": refused_mails,
 }
 
 
@@ -199,6 +210,17 @@ def test_home_is_as_urgent_as_the_table_says(words, urgency, monkeypatch):
         look(database_now())
         kind = next(kind for kind, line, *_ in LINES if line == words)
         assert {row.urgency for row in Incident.objects.open() if row.kind == kind} == {urgency}
+
+
+@pytest.mark.parametrize("name", sorted(STAGED.keys() - {"on_hold"}))  # which somebody has done on purpose
+def test_home_and_the_notice_say_where_the_runbook_is(name, monkeypatch):
+    STAGED[name][0](monkeypatch)
+    page, _, anchor = next(need.runbook for need in needs_one_by_one(database_now())).partition("#")
+    assert not anchor or anchor in anchors(ROOT / "docs" / page)
+    look(database_now())
+    why = Incident.objects.get().why
+    assert f"Runbook: docs/{page}" in why
+    assert ("Open it with import_stock, then requeue." in why) == name.startswith("failure_group")
 
 
 @pytest.mark.parametrize("name", STAGED)

@@ -332,7 +332,10 @@ def test_doctor_names_who_is_missed():
     worker("run_throttler", ended_at=database_now(), error="ConsumerStopped: for 'a@b.example'")
     lines = {name: (ok, words) for name, ok, words in processes_diagnosis(database_now())}
     assert lines["worker flush_buffer"] == (True, "1 runs")
-    assert lines["worker relay_outbox"] == (False, "0 run; silent on app-1, process 7, last seen 40 s ago")
+    assert lines["worker relay_outbox"] == (
+        False,
+        "0 run; silent on app-1, process 7, last seen 40 s ago: look at its host, then start it again",
+    )
     assert lines["worker run_throttler"][0] is False
     assert "ConsumerStopped" in lines["worker run_throttler"][1]
     assert "a@b.example" not in lines["worker run_throttler"][1]
