@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
@@ -13,6 +14,7 @@ from django.utils.module_loading import import_string
 
 from config.database import checks as database_checks  # noqa: F401 (importing registers them)
 from config.database.queries import is_mariadb
+from config.kafka.access import misfits
 from config.partitions import checks as partition_checks  # noqa: F401 (importing registers them)
 from config.payload import WHOLE_BYTES
 
@@ -36,6 +38,16 @@ def _import(setting: str, path: str) -> Iterator[CheckMessage]:
         import_string(path)
     except ImportError as error:
         yield Error(f"{setting}: {error}", id="spillway.E001")
+
+
+@register(Tags.compatibility)
+def ways_into_kafka_fit(app_configs: object, **_: object) -> list[CheckMessage]:
+    """Protocol, log-in, certificates and token provider of Kafka can be meant together."""
+    messages: list[CheckMessage] = [Error(misfit, id="spillway.E003") for misfit in misfits()]
+    url = urlsplit(settings.KAFKA_OAUTH_TOKEN_URL)
+    if url.scheme == "http" and url.hostname not in ("127.0.0.1", "::1", "localhost"):
+        messages.append(Warning("KAFKA_OAUTH_TOKEN_URL: the secret is sent without TLS.", id="spillway.W003"))
+    return messages
 
 
 @register(Tags.security, deploy=True)

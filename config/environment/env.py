@@ -128,10 +128,14 @@ class Env:
 
     def site(self, name: str) -> str:
         """`https://ops.example.com`, without a slash at its end; empty when nothing is given."""
-        text = self.text(name).rstrip("/")
+        return self.address(name, "the address of a site, such as https://ops.example.com").rstrip("/")
+
+    def address(self, name: str, what: str = "an address, such as https://id.example.com/token") -> str:
+        """A URL of the web without a query; empty when nothing is given."""
+        text = self.text(name)
         parts = split_url(name, text)
         if text and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment):
-            raise BadSetting(f"{name}: {text!r} is not the address of a site, such as https://ops.example.com")
+            raise BadSetting(f"{name}: {text!r} is not {what}")
         return text
 
     def flag(self, name: str, default: bool) -> bool:
@@ -161,13 +165,21 @@ class Env:
 
     def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
         value = self.text(name) or default
-        if value not in allowed:
+        if value not in (*allowed, default):
             raise BadSetting(f"{name}: {value!r} is not one of {', '.join(allowed)}")
         return value
 
     def listing(self, name: str, default: Sequence[str] = ()) -> list[str]:
         """Comma-separated words."""
         return [word.strip() for word in self.text(name).split(",") if word.strip()] or list(default)
+
+    def pairs(self, name: str) -> dict[str, str]:
+        """`name=value,…`, both of letters and signs that separate nothing."""
+        words = self.listing(name)
+        for word in words:
+            if not re.fullmatch(r"[A-Za-z]+=[!-~]+", word):
+                raise BadSetting(f"{name}: {word!r} is not name=value, such as logicalCluster=lkc-1")
+        return dict(word.split("=", 1) for word in words)
 
     def version(self, name: str) -> tuple[int, ...] | None:
         """`2.3` becomes (2, 3); empty becomes None."""

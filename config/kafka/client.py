@@ -21,9 +21,11 @@ from kafka.admin import ConfigResourceType as ConfigResourceType
 from kafka.admin import MemberToRemove as MemberToRemove
 from kafka.structs import OffsetAndTimestamp
 
+from config.kafka.access import NotLetIn, access_options
 from config.kafka.internals import DamagedBatch as DamagedBatch
 from config.kafka.internals import unpack_leanly
 from config.kafka.records import Record
+from config.telemetry.redaction import one_line
 
 KafkaError = kafka.errors.KafkaError
 RetriableError = kafka.errors.RetriableError
@@ -35,7 +37,6 @@ LogTruncationError = kafka.errors.LogTruncationError
 # The log does not hold what is to be read next of some partitions.
 OUT_OF_RANGE = (OffsetOutOfRangeError, NoOffsetForPartitionError, LogTruncationError)
 InvalidSessionTimeoutError = kafka.errors.InvalidSessionTimeoutError
-AUTHENTICATION_FAILED = (kafka.errors.SaslAuthenticationFailedError, kafka.errors.UnsupportedSaslMechanismError)
 # What polling again does not mend: a person has to change a setting, a right or the group.
 FATAL = (
     AuthorizationError,
@@ -115,21 +116,21 @@ def places_of(error: kafka.errors.KafkaError) -> set[tuple[str, int]]:
 
 
 def connection_options() -> dict[str, object]:
-    """Options every client shares: where the broker is and how to prove who we are."""
-    options: dict[str, object] = {
+    """Options every client shares: where the broker is and how to prove who we are. Raises NotLetIn."""
+    return {
         "bootstrap_servers": settings.KAFKA_BOOTSTRAP_SERVERS,
-        "security_protocol": settings.KAFKA_SECURITY_PROTOCOL,
         "api_version": settings.KAFKA_API_VERSION,
         "bootstrap_timeout_ms": 10_000,
         "reconnect_backoff_max_ms": 2_000,
+        **access_options(),
     }
-    optional = {
-        "sasl_mechanism": settings.KAFKA_SASL_MECHANISM,
-        "sasl_plain_username": settings.KAFKA_SASL_USERNAME,
-        "sasl_plain_password": settings.KAFKA_SASL_PASSWORD,
-        "ssl_cafile": settings.KAFKA_SSL_CAFILE,
-    }
-    return {**options, **{name: value for name, value in optional.items() if value}}
+
+
+def in_one_line(error: kafka.errors.KafkaError) -> str:
+    """What went wrong with Kafka, beginning with the setting to look at."""
+    if isinstance(error, NotLetIn):
+        return one_line(error)
+    return f"KAFKA_BOOTSTRAP_SERVERS={','.join(settings.KAFKA_BOOTSTRAP_SERVERS)}: {one_line(error)}"
 
 
 def new_consumer(group: str | None, **overrides: object) -> Client:
@@ -245,7 +246,7 @@ def _answers() -> bool:
     try:
         with closing(new_admin(**patience)):
             return True
-    except AUTHENTICATION_FAILED:
+    except NotLetIn:
         return True  # it answers, if not to us
     except (KafkaError, OSError):
         return False

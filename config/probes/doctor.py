@@ -24,6 +24,7 @@ from config.kafka.client import (
     NO_TRANSACTIONS,
     KafkaError,
     controller_skew,
+    in_one_line,
     new_admin,
     silent_brokers,
     transactions_supported,
@@ -97,8 +98,7 @@ def _guarded(name: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
     except (DatabaseError, InterfaceError) as error:
         findings.append(Finding(name, False, f"DATABASE_URL ({_where()}): {one_line(error)}", fact(DATABASE)))
     except KafkaError as error:
-        servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
-        findings.append(Finding(name, False, f"KAFKA_BOOTSTRAP_SERVERS={servers}: {one_line(error)}", fact(BROKER)))
+        findings.append(Finding(name, False, in_one_line(error), fact(BROKER)))
     return findings
 
 

@@ -23,7 +23,7 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 from config.database.retry import Remedy, Stale, remedy_for, wait_for_rerun
 from config.database.tables import require_tables
 from config.environment.env import BadSetting
-from config.kafka.client import InvalidSessionTimeoutError, KafkaError
+from config.kafka.client import InvalidSessionTimeoutError, KafkaError, in_one_line
 from config.kafka.consumer.ports import ConsumerStopped
 from config.processes.alive import reporting
 from config.processes.commands import VisibleCommand
@@ -303,8 +303,7 @@ class WorkerCommand(VisibleCommand):
         except KafkaError as error:
             if stop.asked:  # it was still looking for a broker that is away
                 return
-            servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
-            raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {one_line(error)}") from error
+            raise CommandError(in_one_line(error)) from error
 
     def _prepare(self, stop: threading.Event, options: Options) -> None:
         try:

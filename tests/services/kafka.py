@@ -40,6 +40,7 @@ class Kafka(Service):
     variable = "TEST_KAFKA_SERVERS"
     first_port = 29092
     first_controller_port = 29093
+    users: tuple[str, ...] = ()  # with passwords, as the formatter reads them
 
     def install(self) -> None:
         require_java()
@@ -49,6 +50,7 @@ class Kafka(Service):
         identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # Told as one word: an identity may begin with a dash.
         step = ["kafka.tools.StorageTool", "format", f"--cluster-id={identity}", "-c", self.configure(data)]
+        step += [word for user in self.users for word in ("--add-scram", user)]
         run(*self.java("-Xmx256m"), *step)
 
     def command(self) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from config.kafka.client import KafkaError
+from config.kafka.client import KafkaError, in_one_line
 from config.kafka.topics import create_topics
 from config.processes.commands import VisibleCommand
 
@@ -36,5 +36,4 @@ class Command(VisibleCommand):
                 for verdict in topic.verdicts if topic.partitions else ():
                     self.stderr.write(f"{topic.name}: {verdict}")
         except KafkaError as error:
-            servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
-            raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error
+            raise CommandError(in_one_line(error)) from error

@@ -3,11 +3,10 @@
 import sys
 from argparse import ArgumentParser
 
-from django.conf import settings
 from django.core.management.base import CommandError
 
 from config.flows import prove, render
-from config.kafka.client import KafkaError
+from config.kafka.client import KafkaError, in_one_line
 from config.processes.commands import VisibleCommand
 
 
@@ -27,8 +26,7 @@ class Command(VisibleCommand):
         except LookupError as error:
             raise CommandError(str(error.args[0])) from error
         except KafkaError as error:
-            servers = ",".join(settings.KAFKA_BOOTSTRAP_SERVERS)
-            raise CommandError(f"KAFKA_BOOTSTRAP_SERVERS={servers}: {error}") from error
+            raise CommandError(in_one_line(error)) from error
         self.stdout.write(render(proof, as_json=json))
         if not proof["ok"]:
             sys.exit(1)

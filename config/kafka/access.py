@@ -1,0 +1,296 @@
+"""How a client gets in: certificates, passwords, tokens; and where it does not, which setting keeps it out."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from cryptography import x509
+from django.conf import settings
+from kafka.errors import (
+    IllegalSaslStateError,
+    KafkaError,
+    KafkaProtocolError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
+from kafka.net.compat import KafkaNetClient
+from kafka.net.connection import KafkaConnection
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.net.transport import KafkaTCPTransport
+
+from config.kafka.tokens import TokenUnavailable, tokens
+from config.telemetry.logs import log
+from config.telemetry.redaction import one_line
+
+TLS = ("SSL", "SASL_SSL")
+SASL = ("SASL_PLAINTEXT", "SASL_SSL")
+WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+PRIVATE_KEY = b"PRIVATE KEY-----"
+EXPIRED, OTHER_NAME, OTHER_ADDRESS = 10, 62, 64  # of OpenSSL
+SAY_AGAIN = 60.0  # seconds
+
+
+class NotLetIn(KafkaError):
+    """Somebody answers, or need not be asked: the text begins with the setting that keeps us out."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def access_options() -> dict[str, object]:
+    """Options of every client: how to connect, and how to prove who we are. Raises NotLetIn for settings that do not fit.
+
+    The client reads the files anew for each connection, so they may be renewed while it runs.
+    """
+    for misfit in misfits():
+        raise NotLetIn(misfit)
+    options = {
+        "sasl_mechanism": settings.KAFKA_SASL_MECHANISM,
+        "sasl_plain_username": settings.KAFKA_SASL_USERNAME,
+        "sasl_plain_password": settings.KAFKA_SASL_PASSWORD,
+        "ssl_cafile": settings.KAFKA_SSL_CAFILE,
+        "ssl_certfile": settings.KAFKA_SSL_CERTFILE,
+        "ssl_keyfile": settings.KAFKA_SSL_KEYFILE,
+    }
+    return {
+        "security_protocol": settings.KAFKA_SECURITY_PROTOCOL,
+        "kafka_client": ExplainingClient,
+        "ssl_password": settings.KAFKA_SSL_KEY_PASSWORD,  # also where it is empty: without any, OpenSSL asks the terminal
+        "sasl_oauth_token_provider": tokens() if settings.KAFKA_SASL_MECHANISM == "OAUTHBEARER" else None,
+        **{name: value for name, value in options.items() if value},
+    }
+
+
+def misfits() -> Iterator[str]:
+    """Settings that cannot be meant together; each text begins with the one to change."""
+    protocol, mechanism = settings.KAFKA_SECURITY_PROTOCOL, settings.KAFKA_SASL_MECHANISM
+    if protocol in SASL and not mechanism:
+        yield f"KAFKA_SASL_MECHANISM: KAFKA_SECURITY_PROTOCOL={protocol} needs one"
+    if mechanism and protocol not in SASL:
+        yield f"KAFKA_SECURITY_PROTOCOL: {protocol} has no log-in; KAFKA_SASL_MECHANISM={mechanism} needs SASL_SSL"
+    if mechanism == "AWS_MSK_IAM" and protocol != "SASL_SSL":
+        yield "KAFKA_SECURITY_PROTOCOL: KAFKA_SASL_MECHANISM=AWS_MSK_IAM needs SASL_SSL"
+    if mechanism == "AWS_MSK_IAM" and not find_spec("botocore"):
+        yield "KAFKA_SASL_MECHANISM: AWS_MSK_IAM needs the package botocore (pip install 'spillway[aws]')"
+    needed = {"OAUTHBEARER": ["KAFKA_OAUTH_TOKEN_URL", "KAFKA_OAUTH_CLIENT_ID", "KAFKA_OAUTH_CLIENT_SECRET"]}
+    needed |= {name: ["KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD"] for name in WITH_PASSWORD}
+    for name in needed.get(mechanism, []):
+        if not getattr(settings, name):
+            yield f"{name}: is empty; KAFKA_SASL_MECHANISM={mechanism} needs it"
+    yield from _misfits_of_files(protocol)
+
+
+def _misfits_of_files(protocol: str) -> Iterator[str]:
+    for name in ("KAFKA_SSL_CAFILE", "KAFKA_SSL_CERTFILE"):
+        if getattr(settings, name) and protocol not in TLS:
+            yield f"KAFKA_SECURITY_PROTOCOL: {protocol} uses no certificates; {name} needs SSL or SASL_SSL"
+    for name in ("KAFKA_SSL_KEYFILE", "KAFKA_SSL_KEY_PASSWORD"):
+        if getattr(settings, name) and not settings.KAFKA_SSL_CERTFILE:
+            yield f"KAFKA_SSL_CERTFILE: is empty; {name} needs it"
+    if settings.KAFKA_SSL_CERTFILE and not settings.KAFKA_SSL_KEYFILE:
+        content, _fault = _content("KAFKA_SSL_CERTFILE")
+        if content and PRIVATE_KEY not in content:
+            yield "KAFKA_SSL_KEYFILE: is empty, and the file of KAFKA_SSL_CERTFILE holds no key either"
+
+
+# -- Which setting keeps us out --------------------------------------------------------------------------------------
+def reason(failure: BaseException | None) -> str:
+    """Why a connection failed, beginning with the setting to look at; empty where nobody answers."""
+    if isinstance(failure, NotLetIn | TokenUnavailable):
+        return str(failure)
+    if settings.KAFKA_SECURITY_PROTOCOL in TLS and (fault := fault_of_files()):
+        return fault
+    if settings.KAFKA_SASL_MECHANISM == "AWS_MSK_IAM" and (fault := fault_of_aws()):
+        return fault
+    for error in _chain(failure):
+        if isinstance(error, ssl.SSLError):
+            return _reason_of_tls(error)
+        if isinstance(error, KafkaError) and (why := _reason_of_sasl(error)):
+            return why
+    return ""
+
+
+def fault_of_files() -> str:
+    """What is wrong with the certificates and the key, as far as it can be seen here; no path is repeated."""
+    for name in ("KAFKA_SSL_CAFILE", "KAFKA_SSL_CERTFILE", "KAFKA_SSL_KEYFILE"):
+        content, fault = _content(name)
+        if fault:
+            return fault
+        if content and name != "KAFKA_SSL_KEYFILE" and (fault := _fault_of_certificates(name, content)):
+            return fault
+    if not settings.KAFKA_SSL_CERTFILE:
+        return ""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    names = settings.KAFKA_SSL_CERTFILE, settings.KAFKA_SSL_KEYFILE or None
+    try:
+        context.load_cert_chain(*names, password=settings.KAFKA_SSL_KEY_PASSWORD)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return "KAFKA_SSL_KEYFILE: is not the key of the certificate in KAFKA_SSL_CERTFILE"
+        if b"ENCRYPTED" in Path(names[1] or names[0]).read_bytes():
+            return "KAFKA_SSL_KEY_PASSWORD: does not open the key"
+        return "KAFKA_SSL_KEYFILE: the file that it names holds no key in PEM"
+    return ""
+
+
+def fault_of_aws() -> str:
+    """What botocore lacks to sign a log-in."""
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session
+
+    session = Session()
+    try:
+        if not session.get_config_variable("region"):
+            return "AWS_DEFAULT_REGION: is empty; KAFKA_SASL_MECHANISM=AWS_MSK_IAM needs it"
+        found = session.get_credentials()
+    except BotoCoreError as error:
+        return f"KAFKA_SASL_MECHANISM=AWS_MSK_IAM: {one_line(error)}"
+    return (
+        "" if found else "KAFKA_SASL_MECHANISM=AWS_MSK_IAM: botocore finds no credentials (AWS_ACCESS_KEY_ID, a role)"
+    )
+
+
+def _content(name: str) -> tuple[bytes, str]:
+    """Of the file that a setting names, and why it cannot be read; both are empty where it names none."""
+    path = getattr(settings, name)
+    try:
+        return (Path(path).read_bytes() if path else b""), ""
+    except (OSError, ValueError) as error:  # no path is repeated: somebody may have put the key itself there
+        return b"", f"{name}: cannot read the file that it names: {getattr(error, 'strerror', None) or 'no path'}"
+
+
+def _fault_of_certificates(name: str, content: bytes) -> str:
+    try:
+        found = x509.load_pem_x509_certificates(content)
+    except ValueError:
+        return f"{name}: the file that it names holds no certificate in PEM"
+    # Of our own chain the first is ours; of authorities one that is valid is enough.
+    ends = found[0].not_valid_after_utc if name == "KAFKA_SSL_CERTFILE" else max(c.not_valid_after_utc for c in found)
+    if ends <= datetime.now(UTC):
+        return f"{name}: the certificate of {found[0].subject.rfc4514_string()} expired on {ends:%Y-%m-%d %H:%M} UTC"
+    return ""
+
+
+def _chain(failure: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what it was made of: kafka-python keeps a cause in the arguments, or only as the context."""
+    while failure is not None:
+        yield failure
+        inner = next((argument for argument in failure.args if isinstance(argument, BaseException)), None)
+        failure = inner or failure.__cause__ or failure.__context__
+
+
+def _reason_of_tls(error: ssl.SSLError) -> str:
+    what = error.reason or one_line(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = error.verify_message.rstrip(".")
+        if error.verify_code == EXPIRED:
+            return f"KAFKA_BOOTSTRAP_SERVERS: the broker's certificate has expired ({why})"
+        if error.verify_code in (OTHER_NAME, OTHER_ADDRESS):
+            return f"KAFKA_BOOTSTRAP_SERVERS: the broker's certificate is for another name ({why})"
+        return f"KAFKA_SSL_CAFILE: knows no authority of the broker's certificate ({why})"
+    if "ALERT" in what:
+        if not settings.KAFKA_SSL_CERTFILE:
+            return f"KAFKA_SSL_CERTFILE: is empty, and the broker asks for a certificate ({what})"
+        return f"KAFKA_SSL_CERTFILE: the broker does not accept the certificate ({what})"
+    return f"KAFKA_SECURITY_PROTOCOL={settings.KAFKA_SECURITY_PROTOCOL}: what answers does not speak TLS ({what})"
+
+
+def _reason_of_sasl(error: KafkaError) -> str:
+    protocol, mechanism = settings.KAFKA_SECURITY_PROTOCOL, settings.KAFKA_SASL_MECHANISM
+    if isinstance(error, UnsupportedSaslMechanismError):
+        return f"KAFKA_SASL_MECHANISM={mechanism}: the broker does not know it at this listener"
+    if isinstance(error, IllegalSaslStateError):
+        return f"KAFKA_SECURITY_PROTOCOL={protocol}: the broker has no log-in at this listener"
+    if isinstance(error, KafkaProtocolError) and protocol not in TLS:
+        return f"KAFKA_SECURITY_PROTOCOL={protocol}: what answers does not speak Kafka, or only with TLS"
+    if not isinstance(error, SaslAuthenticationFailedError):
+        return ""
+    if mechanism in WITH_PASSWORD:
+        return f"KAFKA_SASL_PASSWORD: the broker does not let {settings.KAFKA_SASL_USERNAME} in ({one_line(error)})"
+    if mechanism != "OAUTHBEARER":
+        return f"KAFKA_SASL_MECHANISM={mechanism}: the broker refuses the credentials ({one_line(error)})"
+    if ended := tokens().ended():
+        return f"KAFKA_OAUTH_TOKEN_URL: the provider's token expired on {ended:%Y-%m-%d %H:%M:%S} UTC, the broker refuses it"
+    return f"KAFKA_OAUTH_SCOPE: the broker refuses the token ({one_line(error)}): issuer, audience, scope, key or clock"
+
+
+# -- The client that says so -------------------------------------------------------------------------------------------
+class _Said:
+    """What was said of later connections, at most once a minute in a process."""
+
+    lock = threading.Lock()
+    until = 0.0
+
+
+def _data_first(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[bytes, Exception | None]:
+    """kafka-python drops what came right before the other side hung up: the broker's word why it does so."""
+    data, ending = receive()
+    return data, None if data else ending
+
+
+def _at_a_closed_door(failure: BaseException | None) -> str:
+    """What stands behind "Unable to bootstrap from …" where nobody says why."""
+    if failure is None:
+        return ""
+    asks = "disconnected" in str(failure) and settings.KAFKA_SECURITY_PROTOCOL not in SASL
+    hint = (
+        f"; a listener that asks for a log-in does so with KAFKA_SECURITY_PROTOCOL={settings.KAFKA_SECURITY_PROTOCOL}"
+    )
+    return f": {one_line(failure)}{hint if asks else ''}"
+
+
+class ExplainingManager(KafkaConnectionManager):
+    """kafka-python 3.0.12 tries until its time is over and says "Unable to bootstrap", whatever the reason."""
+
+    def __init__(self, net: NetworkSelector, **configs: object) -> None:
+        super().__init__(net, **configs)
+        self._failure: BaseException | None = None  # the last one, or the last that tells a reason
+        self._why = ""
+
+    async def _build_transport(self, node: object, timeout_at: float | None = None) -> KafkaTCPTransport:
+        transport = await super()._build_transport(node, timeout_at=timeout_at)
+        transport._sock_recv = partial(_data_first, transport._sock_recv)
+        return transport
+
+    async def _connect(self, node: object, conn: KafkaConnection, **options: object) -> None:
+        conn.init_future.add_errback(self._remember)
+        conn.close_future.add_errback(self._remember)
+        await super()._connect(node, conn, **options)
+
+    async def _do_bootstrap(self, deadline: float | None) -> object:
+        self._failure, self._why = None, ""
+        try:
+            return await super()._do_bootstrap(deadline)
+        except KafkaTimeoutError as error:
+            if self._why:
+                raise NotLetIn(self._why) from self._failure
+            raise KafkaTimeoutError(f"{error.args[0]}{_at_a_closed_door(self._failure)}") from error
+
+    def _remember(self, failure: BaseException) -> None:
+        why = reason(failure)
+        if why or not self._why:
+            self._failure, self._why = failure, why
+        if not self.bootstrapped or not why:
+            return  # who starts the client hears of it; a broker that is away is told by others
+        with _Said.lock:
+            if time.monotonic() < _Said.until:
+                return
+            _Said.until = time.monotonic() + SAY_AGAIN
+        log.error("kafka_refuses", error=why)
+
+
+class ExplainingClient(KafkaNetClient):
+    """Takes the place of kafka-python's own in every client (its option `kafka_client`)."""
+
+    def __init__(self, net: NetworkSelector = None, manager: KafkaConnectionManager = None, **configs: object) -> None:
+        net = net or NetworkSelector(**configs)
+        super().__init__(net, manager or ExplainingManager(net, **configs), **configs)

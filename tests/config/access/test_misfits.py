@@ -1,0 +1,93 @@
+"""Settings that cannot be meant together: `check` says so, and no client is started with them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core import checks
+
+from config.kafka import access, client
+from tests.config.access.authority import Authority
+
+OAUTH = {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_MECHANISM": "OAUTHBEARER"}
+WHOLE = {**OAUTH, **{f"KAFKA_OAUTH_{name}": "https://id.test" for name in ("TOKEN_URL", "CLIENT_ID", "CLIENT_SECRET")}}
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"KAFKA_SECURITY_PROTOCOL": "SASL_SSL"}, ["KAFKA_SASL_MECHANISM"]),
+        ({"KAFKA_SASL_MECHANISM": "GSSAPI"}, ["KAFKA_SECURITY_PROTOCOL"]),
+        (OAUTH, ["KAFKA_OAUTH_TOKEN_URL", "KAFKA_OAUTH_CLIENT_ID", "KAFKA_OAUTH_CLIENT_SECRET"]),
+        (WHOLE, []),
+        ({**OAUTH, "KAFKA_SASL_MECHANISM": "PLAIN"}, ["KAFKA_SASL_USERNAME", "KAFKA_SASL_PASSWORD"]),
+        ({**OAUTH, "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_SASL_USERNAME": "u"}, ["KAFKA_SASL_PASSWORD"]),
+        ({"KAFKA_SSL_CAFILE": "ca.pem"}, ["KAFKA_SECURITY_PROTOCOL"]),
+        ({"KAFKA_SECURITY_PROTOCOL": "SSL", "KAFKA_SSL_KEYFILE": "key.pem"}, ["KAFKA_SSL_CERTFILE"]),
+        ({"KAFKA_SECURITY_PROTOCOL": "SSL", "KAFKA_SSL_KEY_PASSWORD": "p"}, ["KAFKA_SSL_CERTFILE"]),
+        (
+            {"KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT", "KAFKA_SASL_MECHANISM": "AWS_MSK_IAM"},
+            ["KAFKA_SECURITY_PROTOCOL"],
+        ),
+    ],
+)
+def test_a_misfit_names_the_setting_to_change(
+    given: dict[str, str], named: list[str], settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "find_spec", lambda _name: True)
+    for name, value in given.items():
+        setattr(settings, name, value)
+    errors = [error.msg for error in checks.run_checks() if error.id == "spillway.E003"]
+    assert [error.partition(":")[0] for error in errors] == named
+    if named:
+        with pytest.raises(access.NotLetIn, match=named[0]):
+            client.connection_options()
+
+
+def test_a_certificate_has_its_key_beside_it_or_in_it(authority: Authority, settings: Any) -> None:
+    settings.KAFKA_SECURITY_PROTOCOL = "SSL"
+    settings.KAFKA_SSL_CERTFILE, key = authority.sign("lonely")
+    assert [misfit.partition(":")[0] for misfit in access.misfits()] == ["KAFKA_SSL_KEYFILE"]
+    certificate = Path(settings.KAFKA_SSL_CERTFILE)
+    certificate.write_bytes(certificate.read_bytes() + Path(key).read_bytes())
+    assert list(access.misfits()) == []
+    assert access.fault_of_files() == ""
+
+
+def test_a_secret_over_the_net_without_tls_is_a_warning(settings: Any) -> None:
+    settings.KAFKA_OAUTH_TOKEN_URL = "http://127.0.0.1/token"
+    assert not [found for found in checks.run_checks() if found.id == "spillway.W003"]
+    settings.KAFKA_OAUTH_TOKEN_URL = "http://id.example.com/token"
+    assert [found.level for found in checks.run_checks() if found.id == "spillway.W003"] == [checks.WARNING]
+
+
+class Session:
+    """botocore's, where it is not installed."""
+
+    region, credentials = "", None
+
+    def get_config_variable(self, _name: str) -> str:
+        return self.region
+
+    def get_credentials(self) -> object:
+        return self.credentials
+
+
+def test_of_msk_the_package_the_region_and_the_credentials_are_told_apart(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.KAFKA_SECURITY_PROTOCOL, settings.KAFKA_SASL_MECHANISM = "SASL_SSL", "AWS_MSK_IAM"
+    monkeypatch.setattr(access, "find_spec", lambda _name: None)
+    assert "needs the package botocore (pip install 'spillway[aws]')" in next(access.misfits())
+    for name in ("botocore", "botocore.exceptions", "botocore.session"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(Session=Session, BotoCoreError=OSError))
+    assert access.reason(RuntimeError()).startswith("AWS_DEFAULT_REGION: is empty")
+    monkeypatch.setattr(Session, "region", "eu-central-1")
+    assert "botocore finds no credentials" in access.reason(RuntimeError())
+    monkeypatch.setattr(Session, "credentials", object())
+    refused = access.SaslAuthenticationFailedError("SaslAuthenticationFailedError: Access denied")
+    assert access.reason(refused).startswith("KAFKA_SASL_MECHANISM=AWS_MSK_IAM: the broker refuses the credentials")
