@@ -56,7 +56,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Client:
+class TokenClient:
     """Who asks whom for tokens (OAuth 2.0, client credentials)."""
 
     url: str
@@ -119,7 +119,7 @@ class Tokens(AbstractTokenProvider):
     and whoever asks waits for the provider only where there is no token that is still good.
     """
 
-    def __init__(self, client: Client, extensions: dict[str, str]) -> None:
+    def __init__(self, client: TokenClient, extensions: dict[str, str]) -> None:
         self.client = client
         self._extensions = extensions
         self._token: Token | None = None
@@ -188,7 +188,7 @@ class Tokens(AbstractTokenProvider):
 
 def tokens() -> Tokens:
     """The one provider of this process, as the settings are."""
-    client = Client(
+    client = TokenClient(
         settings.KAFKA_OAUTH_TOKEN_URL,
         settings.KAFKA_OAUTH_CLIENT_ID,
         settings.KAFKA_OAUTH_CLIENT_SECRET,
@@ -201,7 +201,7 @@ def tokens() -> Tokens:
 
 
 @functools.lru_cache(maxsize=1)
-def _tokens(client: Client, extensions: tuple[tuple[str, str], ...]) -> Tokens:
+def _tokens(client: TokenClient, extensions: tuple[tuple[str, str], ...]) -> Tokens:
     return Tokens(client, dict(extensions))
 
 

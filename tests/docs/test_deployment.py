@@ -253,12 +253,19 @@ def test_the_image_has_what_it_needs_to_send_mail_and_one_django():
     assert installed.split() == ["base", "anymail", "cassandra", "${DRIVER}", "${EXTRAS}"]
     assert "ARG EXTRAS=\n" in dockerfile, "traces are for who asks for them"
     (copied,) = re.findall(r"COPY (requirements/.+?) /requirements/", dockerfile, re.DOTALL)
-    assert set(re.findall(r"requirements/(\S+)\.txt", copied)) == {"base", "anymail", "cassandra", "${DRIVER}", "otel"}
+    assert set(re.findall(r"requirements/(\S+)\.txt", copied)) == {
+        "base",
+        "anymail",
+        "aws",
+        "cassandra",
+        "${DRIVER}",
+        "otel",
+    }
     for app in {config.name for config in apps.get_app_configs()} & {"config", "outbox", "buffer", "notifications"}:
         assert f"COPY {app} ./{app}" in dockerfile
 
 
-@pytest.mark.parametrize("name", ["anymail", "demo", "otel", "test"])
+@pytest.mark.parametrize("name", ["anymail", "aws", "demo", "otel", "test"])
 def test_no_extra_brings_another_version_of_what_base_has(name):
     def pins(text):
         return set(re.findall(r"^([\w.-]+)(?:\[[^\]]*\])?==(\S+)", text, re.MULTILINE))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from config.kafka import Outgoing, Producer, Sent, client
+from config.kafka import Outgoing, Producer, Sent, access, client
 from config.kafka.reader import Reader
 from config.kafka.topics import create_topics, topic_name
 from config.kafka.transactional_producer import Committed, TransactionalProducer
@@ -232,13 +232,14 @@ def test_a_transaction_outlives_its_token(enter: Enter, settings: Any, provider:
 
 
 def test_a_client_without_new_tokens_is_shut_out_and_says_why(
-    enter: Enter, settings: Any, provider: Provider, caplog: pytest.LogCaptureFixture
+    enter: Enter, settings: Any, provider: Provider, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard of the test above: where no token comes any more, the broker hangs up."""
     provider.life = 4.0
     enter("oauth")
     with closing(client.new_admin(request_timeout_ms=2_000)) as admin:
         provider.answer = lambda _form: (503, b"")
+        monkeypatch.setattr(access._Said, "until", 0.0)
 
         def out() -> bool:
             with suppress(client.KafkaError):
@@ -247,7 +248,11 @@ def test_a_client_without_new_tokens_is_shut_out_and_says_why(
             return True
 
         wait_for(out, 20, "the client to be shut out")
-    assert any(line["event"] == "kafka_token_not_renewed" for line in lines(caplog))
+        assert any(line["event"] == "kafka_token_not_renewed" for line in lines(caplog))
+        (refused,) = [line for line in lines(caplog) if line["event"] == "kafka_refuses"]
+        assert refused["error"] == "KAFKA_OAUTH_TOKEN_URL: the provider gives no token (HTTP 503)"
+        provider.answer = provider.give
+        wait_for(lambda: not out(), 20, "the client to be let in again")
 
 
 @pytest.mark.django_db

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from config.kafka import tokens
-from config.kafka.tokens import Client, Tokens, TokenUnavailable, end_of
+from config.kafka.tokens import TokenClient, Tokens, TokenUnavailable, end_of
 from tests.config.access.authority import Authority
 from tests.config.access.provider import CLIENT, SECRET, Provider
 
@@ -66,9 +66,9 @@ def provider() -> Iterator[Provider]:
         yield found
 
 
-def client(provider: Provider, **more: Any) -> Client:
+def client(provider: Provider, **more: Any) -> TokenClient:
     known = {"scope": "", "audience": "", "cafile": "", "timeout": 5.0, "identity": CLIENT, "secret": SECRET}
-    return Client(**{"url": provider.url, **known, **more})
+    return TokenClient(**{"url": provider.url, **known, **more})
 
 
 def test_a_token_is_asked_for_once_and_renewed_at_half_of_its_life(clock: Clock, provider: Provider) -> None:

@@ -30,6 +30,10 @@ def test_values_are_read(env):
     assert env("a, b").listing("NAME") == ["a", "b"]
     assert env("2.3").version("NAME") == (2, 3)
     assert env("").version("NAME") is None
+    assert env("a=1, b=x=y").pairs("NAME") == {"a": "1", "b": "x=y"}
+    assert env("https://id.test/token/").address("NAME") == "https://id.test/token/"
+    assert env("https://ops.test/").site("NAME") == "https://ops.test"
+    assert env("").choice("NAME", "", ["red"]) == ""
 
 
 def test_empty_is_the_default_also_in_a_file(env, monkeypatch, tmp_path):
@@ -51,6 +55,9 @@ def test_empty_is_the_default_also_in_a_file(env, monkeypatch, tmp_path):
         ("nan", lambda env: env.seconds("NAME", 1)),
         ("blue", lambda env: env.choice("NAME", "red", ["red"])),
         ("two", lambda env: env.version("NAME")),
+        ("a=1,b", lambda env: env.pairs("NAME")),
+        ("a=b\x01c", lambda env: env.pairs("NAME")),
+        ("id.test/token", lambda env: env.address("NAME")),
     ],
 )
 def test_a_bad_value_names_the_variable(env, value, read):
