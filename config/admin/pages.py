@@ -300,7 +300,7 @@ class ReadOnlyAdmin(NamedMoments, Searched[Row]):
 
     # -- One row --------------------------------------------------------------------------------
     def detail(self, request: HttpRequest, row: Row) -> dict[str, object]:
-        """What the page of one row shows beyond its levers."""
+        """What the page of one row shows beyond its levers; its `now` where it has asked the clock itself."""
         return {}
 
     def offered(self, request: HttpRequest, states: list[LeverState], row: Row) -> list[LeverState]:
@@ -334,15 +334,16 @@ class ReadOnlyAdmin(NamedMoments, Searched[Row]):
             self.message_user(request, words, messages.WARNING)
             return HttpResponseRedirect(reverse("admin:index"))
         label, name = self.opts.app_label, self.opts.model_name
+        shown = self.detail(request, row)
         context = {
             **self.admin_site.each_context(request),
             "title": str(row),
             "opts": self.opts,
             "original": row,
             "row": row,
-            "now": database_now(),
+            "now": shown.get("now") or database_now(),
             "lever_states": self.offered(request, lever_states(self, request, row), row),
-            **self.detail(request, row),
+            **shown,
         }
         templates = [f"admin/{label}/{name}/detail.html", "admin/detail.html"]
         if request.GET.get("part"):  # what the refresh script lays over the page

@@ -85,7 +85,7 @@ def context(batch: ReplayBatch, sight: Visibility, mine: bool) -> dict[str, obje
     )
     live = batch.state != "previewed" and not over
     return {
-        "title": headline(batch, now), "words": words_of(batch), "steps": steps(batch),
+        "now": now, "title": headline(batch, now), "words": words_of(batch), "steps": steps(batch),
         "parts": parts, "bar": bar(batch, parts), "hold_bar": hold_bar(batch, now),
         "chip_state": CHIPS.get(batch.state, batch.state), "chip_word": state_word(batch),
         "live": live, "refresh_seconds": live and (1 if batch.state in MOVING else 5),

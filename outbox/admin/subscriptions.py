@@ -326,6 +326,7 @@ class SubscriptionAdmin(ReadOnlyAdmin[Subscription]):
         test = next((notice for notice in notices if notice.phase == Notice.Phase.TEST), None)
         unfinished, quiet_end = test is not None and test.state in UNTOLD, quiet_until(row, now)
         return {
+            "now": now,
             "title": row.name,
             "state": row.state,
             "may_change": row.may_be_changed_by(request.user),

@@ -194,6 +194,7 @@ class TopicReplayAdmin(ReadOnlyAdmin[TopicReplay]):
         facts += [("Slack", humanize.length(row.slack_seconds)), ("Offsets to look at", f"{row.total:,}")]
         facts += [("Asked for by", row.requested_by), ("Started", clock_and_age(row.started_at, now))]
         return {
+            "now": now,
             "title": f"{row.topic}, {since} to {until}",
             "headline": headline(row),
             "left": left(row, now),

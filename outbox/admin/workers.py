@@ -114,6 +114,7 @@ class WorkerProcessAdmin(ReadOnlyAdmin[WorkerProcess]):
         stopped = Sighting(row, Liveness.STOPPED)
         seen = next((sighting for sighting in sightings(now) if sighting.row.pk == row.pk), stopped)
         return {
+            "now": now,
             "title": f"{row.command} on {row.host}",
             "state": f"worker_{seen.state}",
             "why": why(seen, now),

@@ -359,6 +359,7 @@ class FailureGroupAdmin(ReadOnlyAdmin[FailureGroup]):
         newest = by_ids(letters, NEWEST)
         judged, batches = redelivery.foresee(newest, now), batches_of(row)
         return {
+            "now": now,
             "title": f"{source_in_words(row.source)}: {row}",
             "shown": f"group_{row.shown_state(now, [row.pk] if batches else [])}",
             "batches": batches,
