@@ -42,10 +42,10 @@ class Reply(NamedTuple):
 
 
 class Site:
-    """A web server on a port of its own; `program` is what Python is to run for it."""
+    """A web server on a port of its own, unless one is given; `program` is what Python is to run for it."""
 
-    def __init__(self, point: str = "", action: str = "kill") -> None:
-        self.port = free_port()
+    def __init__(self, point: str = "", action: str = "kill", port: int = 0) -> None:
+        self.port = port or free_port()
         start = ["-m", "tests.processes.web", point, action] if point else ["-m", "gunicorn", "config.wsgi"]
         options = ["--bind", f"127.0.0.1:{self.port}", "--workers", "1", "--threads", "4", "--no-control-socket"]
         # By default gunicorn replaces a process that was frozen for half a minute, which a busy machine needs.

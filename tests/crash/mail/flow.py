@@ -1,4 +1,4 @@
-"""`--flow outbox` and `messages-in`: a database of its own, with Debezium where it runs, in a process that knows Django."""
+"""`--flow outbox`, `messages-in`, `messages-http`: a database of its own, Debezium where it runs, in a process that knows Django."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.crash.mail import run as mail_run
-from tests.crash.mail.promises import PromiseRun, topics
+from tests.crash.mail.calls import CallRun
+from tests.crash.mail.promises import KafkaRun, topics
 from tests.crash.mail.run import TIMINGS, MailRun
 from tests.crash.run import Outcome, Plan, alone, django_on, staged
 from tests.services import supervisor
@@ -27,14 +28,14 @@ class Mails:
     """A flow of the command line: where the mails go."""
 
     place: str
-    promised: bool = False  # by other services in Kafka; else by changes of orders
+    promised: str = ""  # by other services: "kafka" or "http"; else by changes of orders
 
     def run(self, name: str, url: str, servers: str, plan: Plan, say: Callable[[str], None]) -> Outcome:
         """In a process of its own, because Django keeps its first database."""
-        big = plan.orders > QUICK
+        big, sides = plan.orders > QUICK, 1 if name == "sqlite" else 2
         wanted = mail_run.Plan(
             plan.orders, plan.kills, plan.seed, self.place, grey=big, rate=self._rate(big, plan),
-            relays=1 if name == "sqlite" else 2, intakes=self.promised * (1 if name == "sqlite" else 2),
+            relays=sides, intakes=sides * (self.promised == "kafka"), webs=sides * (self.promised == "http"),
         )  # fmt: skip
         say(f"mails to: {self.place}")
         return alone(_run, name, url, servers, wanted, plan.logs)
@@ -56,10 +57,14 @@ def connect_url() -> str:
 def _run(name: str, url: str, servers: str, plan: mail_run.Plan, logs: Path | None) -> Outcome:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # asked to stop, it takes everything away, too
     with staged(url, logs, {**TIMINGS, "KAFKA_BOOTSTRAP_SERVERS": servers}) as platform, django_on(platform):
-        with topics(platform, name, servers) if plan.intakes else capture(name, servers) as prefix:
+        kind, prefixed = MailRun, capture(name, servers)
+        if plan.intakes:
+            kind, prefixed = KafkaRun, topics(platform, name, servers)
+        elif plan.webs:
+            kind, prefixed = CallRun, nullcontext("")
+        with prefixed as prefix:
             platform.environment["KAFKA_TOPIC_PREFIX"] = prefix
-            chosen = replace(plan, listeners=int(bool(prefix) and not plan.intakes))
-            kind = PromiseRun if plan.intakes else MailRun
+            chosen = replace(plan, listeners=int(bool(prefix) and kind is MailRun))
             return kind(platform, chosen, resume, lambda text: print(f"      {text}", flush=True)).go()
 
 

@@ -23,14 +23,18 @@ AT_ONCE = 20  # aggregates that are told of side by side
 NOBODY = "nobody@example.com"  # in what must not leave
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def arguments(description: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("journal", type=Path)
     parser.add_argument("--events", type=int, required=True, help="promises to make, and more until it is enough")
     parser.add_argument("--rate", type=float, default=0.0, help="promises a second; 0: as fast as it goes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", default="w", help="part of every aggregate")
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = arguments(__doc__)
     wire = Wire(os.environ["KAFKA_BOOTSTRAP_SERVERS"], os.environ["KAFKA_TOPIC_PREFIX"])
     try:
         with given.journal.open("w") as journal:

@@ -1,4 +1,4 @@
-"""One crash run of messages-in: services promise mails in Kafka, intakes and relays are killed, the oracle asked."""
+"""Crash runs of what other services promise: in Kafka, where intakes are killed beside the relays; and what all of them ask."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ PROMISES = (
     "FROM outbox_idempotencykey k LEFT JOIN outbox_outboxmessage m ON m.id = k.message_id"
 )
 MESSAGES = "SELECT COUNT(*) FROM outbox_outboxmessage"
+WRONG = ("conflict", "poison")  # kinds of lines of the journal that must be refused
 # Points of tests.processes.saboteur within the intake's transaction, and behind it, where Kafka has not heard of it.
 POINTS = ("promised", "refused", "counted", "written", "stored")
 PATIENCE = 90.0  # seconds that a life which ends at a point may last: it has to get a partition first
@@ -44,16 +45,12 @@ def topics(platform: Platform, name: str, servers: str) -> Iterator[str]:
 
 
 class PromiseRun(MailRun):
-    """As a run of the outbox, but what is to be sent comes by Kafka, and the intakes are killed as well."""
+    """As a run of the outbox, but other services promise what is to be sent; subclasses say how it comes in."""
 
-    writer = "tests.crash.mail.promiser"
+    namespace = TOPIC  # before which the keys of these promises stand
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        environment = self.platform.environment
-        # The oracle counts messages; what is told of letters has tests/processes/test_promises.py.
-        environment["MESSAGES_REFUSED"] = "off"
-        self.wire = PromiseWire(environment["KAFKA_BOOTSTRAP_SERVERS"], environment["KAFKA_TOPIC_PREFIX"])
         self.enough = self.platform.directory / ENOUGH
         self.points: Counter[str] = Counter()
         self.faults: list[str] = []
@@ -67,12 +64,45 @@ class PromiseRun(MailRun):
         return super()._write()
 
     def _kill_all(self) -> None:
-        """An intake that is to die has to have work, on a busy machine too: promises go on until the last one did."""
+        """Who is to die has to have work, on a busy machine too: promises go on until the last one did."""
         super()._kill_all()
         self.enough.touch()
 
     def _far(self) -> int:
         return sum(file.read_bytes().count(b"\n") for file in self.platform.directory.glob("*.journal"))
+
+    def _judge(self, journal: Sequence[Mapping[str, Any]]) -> tuple[list[Event], list[Finding]]:
+        events = [event for row in self._rows(PROMISES) if (event := event_of(row, self.namespace))]
+        ((messages,),) = self._rows(MESSAGES)
+        repeats = {name: times for name, times in Counter(self.accepted).items() if times > 1}
+        relays = sum(kill.worker.startswith("relay") for kill in self.kills)
+        return events, [
+            promised(journal, events, messages),
+            mail_oracle.all_sent(events, self.accepted),
+            nothing_else(events, self.accepted),
+            mail_oracle.seldom_twice(events, repeats, Excuses(relays, self.place.silences)),
+            mail_oracle.in_order(events, self.accepted),
+            one_id_each(list(self.place.server.accepted)),
+            *self._refusals(journal),
+            Finding("others died at points of their transaction", str(dict(self.points)), self.faults),
+        ]
+
+    def _refusals(self, journal: Sequence[Mapping[str, Any]]) -> list[Finding]:
+        """What became of the promises that are none, and of whatever else this way in has of its own."""
+        raise NotImplementedError
+
+
+class KafkaRun(PromiseRun):
+    """By Kafka, and the intakes are killed as well."""
+
+    writer = "tests.crash.mail.promiser"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        environment = self.platform.environment
+        # The oracle counts messages; what is told of letters has tests/processes/test_promises.py.
+        environment["MESSAGES_REFUSED"] = "off"
+        self.wire = PromiseWire(environment["KAFKA_BOOTSTRAP_SERVERS"], environment["KAFKA_TOPIC_PREFIX"])
 
     def _between(self, turn: int) -> None:
         """One more intake, which dies at a chosen point of its first batch."""
@@ -88,31 +118,17 @@ class PromiseRun(MailRun):
     def _left(self) -> int:
         return super()._left() + self.wire.lag()
 
-    def _judge(self, journal: Sequence[Mapping[str, Any]]) -> tuple[list[Event], list[Finding]]:
-        events = [event for event in map(event_of, self._rows(PROMISES)) if event]
-        ((messages,),) = self._rows(MESSAGES)
-        repeats = {name: times for name, times in Counter(self.accepted).items() if times > 1}
+    def _refusals(self, journal: Sequence[Mapping[str, Any]]) -> list[Finding]:
+        wrong = [produced(line) for line in journal if line["kind"] in WRONG]
         letters = letters_of(self.platform, "--source", TOPIC)
-        wrong = [produced(line) for line in journal if line["kind"] in ("conflict", "poison")]
-        relays = sum(kill.worker.startswith("relay") for kill in self.kills)
-        points = Finding("intakes died at points of their transaction", str(dict(self.points)), self.faults)
-        return events, [
-            promised(journal, events, messages),
-            mail_oracle.all_sent(events, self.accepted),
-            nothing_else(events, self.accepted),
-            mail_oracle.seldom_twice(events, repeats, Excuses(relays, self.place.silences)),
-            mail_oracle.in_order(events, self.accepted),
-            one_id_each(list(self.place.server.accepted)),
-            one_letter_each("every other record is one dead letter with its raw bytes", wrong, letters),
-            points,
-        ]
+        return [one_letter_each("every other record is one dead letter with its raw bytes", wrong, letters)]
 
 
-def event_of(row: tuple[Any, ...]) -> Event | None:
+def event_of(row: tuple[Any, ...], namespace: str) -> Event | None:
     """A key and its message; a key of another topic, or of nobody, is none of ours."""
     key, aggregate, state, uncertain, revived, attempts = row
-    topic, _, name = key.partition("/")
-    if topic != TOPIC:
+    found, _, name = key.partition("/")
+    if found != namespace:
         return None
     number = int(name.rpartition("/")[2])
     return Event(aggregate or "", number, name, state or "gone", uncertain or 0, revived or 0, attempts or 0)
@@ -124,7 +140,7 @@ def produced(line: Mapping[str, Any]) -> Produced:
 
 
 def promised(journal: Sequence[Mapping[str, Any]], events: Sequence[Event], messages: int) -> Finding:
-    """What the broker has acknowledged is there once, whatever came again."""
+    """What was acknowledged is there once, whatever came again."""
     told = {(line["aggregate"], line["number"]) for line in journal if line["kind"] == "new"}
     there = Counter((event.order, event.number) for event in events)
     offenders: list[Any] = [*(told ^ there.keys()), *(one for one in there.items() if one[1] > 1)]

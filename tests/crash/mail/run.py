@@ -37,13 +37,14 @@ DONE = {
     "relay": ("outbox_claims_total", {"path": "poll"}),
     "listen": ("outbox_claims_total", {"path": "cdc"}),
     "intake": ("intake_records_total", {}),
+    "web": ("intake_records_total", {}),
 }
 STUCK = 120.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of what; `relays` and `intakes` side by side (on SQLite one), `listeners` where a connector runs."""
+    """How much of what; `relays`, `intakes` and `webs` side by side (on SQLite one), `listeners` where a connector runs."""
 
     events: int
     kills: int
@@ -52,6 +53,7 @@ class Plan:
     relays: int = 2
     listeners: int = 0
     intakes: int = 0
+    webs: int = 0
     trouble: float = 0.02
     rate: float = 0.0  # events a second of each of the two writers; 0: as fast as they can
     grey: bool = False
@@ -67,6 +69,7 @@ class MailRun:
     resume: Callable[[], object]
     say: Callable[[str], None] = print
     living: dict[str, Worker] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
     kills: list[Kill] = field(default_factory=list)
     writers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     recoveries: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -81,6 +84,7 @@ class MailRun:
         self.names = [f"relay-{n}" for n in range(1, plan.relays + 1)]
         self.names += [f"listen-{n}" for n in range(1, plan.listeners + 1)]
         self.names += [f"intake-{n}" for n in range(1, plan.intakes + 1)]
+        self.names += [f"web-{n}" for n in range(1, plan.webs + 1)]
 
     @property
     def url(self) -> str:
@@ -101,7 +105,7 @@ class MailRun:
             for process in self.writers:
                 ends.callback(process.kill)
             for name in self.names:
-                self._start(name)
+                self._begin(name)
             self._kill_all()
             wait_for(lambda: all(process.poll() is not None for process in self.writers), 1800, "the writers")
             stuck = self._drain()
@@ -124,13 +128,20 @@ class MailRun:
                 ))  # fmt: skip
         return made
 
+    def _begin(self, name: str) -> None:
+        """A life, in which it has done nothing yet."""
+        self.done[name] = 0
+        self._start(name)
+
     def _start(self, name: str) -> None:
         command, *arguments = COMMANDS[name.partition("-")[0]]
         self.living[name] = self.platform.start(command, *arguments, name=name)
 
     def _done(self, name: str) -> int:
+        """In this life; on a busy machine one may not say it in time, who has said it before."""
         counter, labels = DONE[name.partition("-")[0]]
-        return int(self.living[name].count(counter, **labels))
+        self.done[name] = max(self.done[name], int(self.living[name].count(counter, **labels)))
+        return self.done[name]
 
     def _kill_all(self) -> None:
         turns = list(rounds(sorted(self.names), self.plan.kills))
@@ -149,7 +160,7 @@ class MailRun:
                 self.living[name].kill()
             for name in chosen:
                 self.kills.append(Kill(name, done[name], self.living[name].end()))
-                self._start(name)
+                self._begin(name)
             self.say(f"killed {done}, {len(self.accepted)} accepted")
             self._between(turn)
 
