@@ -22,7 +22,7 @@ ROUTE = '[[operations]]\ninclude-path-regex = "^/v1/{}"\nheaders = {{ Authorizat
 # Which address, currency, channel or mail there is, no schema says.
 CHECKS = "[checks]\npositive_data_acceptance.enabled = false\n"
 OPTIONS = [
-    "--max-examples=8", "--generation-deterministic", "--continue-on-failure", "--workers=2",
+    "--phases=examples,coverage,fuzzing", "--max-examples=8", "--generation-deterministic", "--continue-on-failure", "--workers=2",
     "--suppress-health-check=all", "--warnings=off", "--no-color",
 ]  # fmt: skip
 

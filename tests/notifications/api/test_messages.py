@@ -3,56 +3,30 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
-from django.db import connection, connections
 
+from config.database.clock import database_now
 from config.fields import uuid7
 from config.gate import InvalidRecord
-from config.telemetry import metrics
 from notifications.api.messages import MOST_MESSAGES
-from notifications.api.tokens import issue
+from notifications.api.tokens import ApiToken, issue
 from notifications.mail.deliveries import Delivery, DeliveryStatus
 from outbox.api import promises as by_http
 from outbox.flow import Outbox
 from outbox.intake.envelope import read
 from outbox.models import IdempotencyKey, OutboxMessage
 from tests.logged import lines
-from tests.notifications.conftest import ME, PATIENCE, Caller, problem, race
+from tests.notifications.api.conftest import PATH, counted, nothing_is_stored, places, promise, stored, token
+from tests.notifications.conftest import ME, Caller, problem
 from tests.outbox.conftest import clock  # noqa: F401 (a fixture)
 from tests.outbox.intake.conftest import MAIL, TOPIC, envelope, record
 
-PATH = "/v1/messages"
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def token(name: str = "billing", channels: str = "email", **more: Any) -> str:
-    return issue(name, ME, rate=0, channels=channels, **more)[1]
-
-
-@pytest.fixture
-def billing(db: None) -> Caller:
-    return Caller(token())
-
-
-def promise(caller: Caller, *envelopes: object, key: str = "") -> Any:
-    return caller.post(PATH, {"messages": list(envelopes)}, key)
-
-
-def stored() -> list[OutboxMessage]:
-    return list(OutboxMessage.objects.order_by("id"))
-
-
-def nothing_is_stored() -> bool:
-    return not OutboxMessage.objects.exists() and not IdempotencyKey.objects.exists()
-
-
-def places(refusal: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(error["where"], error["reason"]) for error in refusal["errors"]]
 
 
 # -- What it takes -----------------------------------------------------------------------------------
@@ -148,158 +122,54 @@ def test_of_a_hundred_with_one_wrong_nothing_is_promised_and_each_fault_is_named
     assert [message.aggregate for message in stored()] == [f"a{number}" for number in range(MOST_MESSAGES)]
 
 
-def counted(outcome: str) -> float:
-    return metrics.INTAKE_RECORDS.labels("http", outcome)._value.get()
-
-
 @pytest.mark.parametrize("number", [0, MOST_MESSAGES + 1])
 def test_a_request_has_one_to_a_hundred(billing, number):
     refusal = problem(promise(billing, *[envelope()] * number), 422, "invalid")
     assert [error["where"] for error in refusal["errors"]] == ["body.messages"]
 
 
+UNREADABLE = {
+    "not a number": (b"NaN", "malformed"),
+    "infinite": (b"-Infinity", "malformed"),
+    "beyond a float": (b"1e999", "invalid"),
+    "beyond an integer": (b"9" * 5000, "invalid"),
+    "half a character": (b'"\\ud800"', "malformed"),
+    "a zero": (b'"\\u0000"', "malformed"),
+    "no UTF-8": (b'"\xff"', "malformed"),
+    "deep": (b"[" * 5000 + b"]" * 5000, "malformed"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_of_a_hundred_with_one_that_nobody_can_read_nothing_is_promised(name):
+    value, code = UNREADABLE[name]
+    answer = Caller(token("stock", "kafka")).post(PATH, hundred_with(value), "k")
+    problem(answer, 422 if code == "invalid" else 400, code)
+    assert nothing_is_stored()
+
+
+@pytest.mark.parametrize("value", [b"9" * 400, b"-1e308", b'"\xf0\x9f\x99\x82"', b"[" * 20 + b"]" * 20, b'{"n": 0.1}'])
+def test_what_can_be_read_is_stored_as_it_is(value):
+    assert Caller(token("stock", "kafka")).post(PATH, hundred_with(value), "k").status_code == 202
+    assert len(stored()) == MOST_MESSAGES
+    assert msgspec.json.decode(stored()[-1].payload)["value"] == msgspec.json.decode(value)
+
+
+def hundred_with(value: bytes) -> bytes:
+    """A hundred messages for Kafka, the last of them with this value."""
+    mark = "HERE"
+    some = [
+        envelope(
+            f"k{number}", channel="kafka", payload={"topic": "t", "key": "k", "value": mark if number == 99 else 1}
+        )
+        for number in range(MOST_MESSAGES)
+    ]
+    return json.dumps({"messages": some}).encode().replace(b'"HERE"', value)
+
+
 def test_a_body_beyond_the_limit_is_too_large(billing, settings):
     settings.API_MAX_BYTES = 2000
     problem(promise(billing, envelope(payload={**MAIL, "text": "x" * 2000})), 413, "too_large")
-
-
-# -- Once, by key ------------------------------------------------------------------------------------
-def test_a_known_key_with_the_same_message_gets_that_message(billing):
-    first = promise(billing, envelope()).json()["messages"]
-    OutboxMessage.objects.update(state="sent")
-    before = counted("repeated"), counted("stored")
-    again = promise(billing, envelope(), envelope("new"), envelope("new")).json()["messages"]
-    assert again[0] == {**first[0], "state": "sent"}
-    assert again[1] == again[2]
-    assert len(stored()) == 2
-    assert (counted("repeated") - before[0], counted("stored") - before[1]) == (2, 1)
-
-
-def test_a_known_key_whose_message_is_not_kept_any_more_says_so(billing, monkeypatch):
-    monkeypatch.setattr(by_http.Promise, "digest", "1" * 32)  # a mail is filled in with the time of its promise
-    first = promise(billing, envelope()).json()["messages"]
-    OutboxMessage.objects.all().delete()
-    assert promise(billing, envelope()).json()["messages"] == [{**first[0], "state": "removed"}]
-
-
-def test_a_key_that_was_used_for_another_message_refuses_all_of_them(billing):
-    promise(billing, envelope())
-    refusal = problem(promise(billing, envelope("new"), envelope(event_type="other")), 422, "invalid")
-    assert places(refusal) == [("body.messages.1", "key_conflict")]
-    assert "its event_type differs" in refusal["errors"][0]["what"]
-    assert len(stored()) == 1
-    assert IdempotencyKey.objects.count() == 2
-    problem(promise(billing, envelope("x"), envelope("x", event_type="other")), 422, "invalid")
-    assert len(stored()) == 1
-
-
-def test_keys_belong_to_the_name_of_the_token(billing):
-    promise(billing, envelope("42"))
-    promise(Caller(token("shop")), envelope("42", aggregate="a"))
-    assert promise(Caller(token("billing")), envelope("42")).status_code == 202  # a new token goes on
-    assert len(stored()) == 2
-
-
-# -- Once, by Idempotency-Key ------------------------------------------------------------------------
-def test_the_same_request_gets_the_same_bytes_and_does_nothing(billing):
-    first = promise(billing, envelope(), key="k")
-    OutboxMessage.objects.update(state="sent")
-    again = promise(billing, envelope(), key="k")
-    assert (again.status_code, again.content) == (202, first.content)
-    assert again.headers["Idempotency-Replayed"] == "true"
-    assert len(stored()) == 1
-
-
-def test_another_body_under_the_key_is_refused(billing):
-    promise(billing, envelope(), key="k")
-    problem(promise(billing, envelope("other"), key="k"), 422, "key_reused")
-    problem(billing.post(PATH, {"messages": [envelope()]}, None), 400, "idempotency_key")
-    assert len(stored()) == 1
-
-
-def test_of_the_same_request_at_once_one_promises():
-    text = token()
-    callers = [Caller(text) for _ in range(4)]
-    for number in range(5):
-        some = [envelope(f"{number}-{place}", aggregate=f"a{place}") for place in range(10)]
-        answers = race(*[lambda c=c, n=number, some=some: promise(c, *some, key=f"k{n}") for c in callers])
-        codes = sorted({answer.status_code for answer in answers})
-        assert codes in ([202], [202, 409]), [answer.content for answer in answers if answer.status_code != 202]
-        assert len({answer.content for answer in answers if answer.status_code == 202}) == 1
-        assert OutboxMessage.objects.count() == 10 * (number + 1)
-    assert [check for check in Outbox().verify() if not check.ok] == []
-
-
-def test_the_same_promises_at_once_under_two_keys_are_one_message_each():
-    """In opposite orders: the keys of promises are locked in theirs."""
-    text = token()
-    some = [envelope(f"k{number}", aggregate=f"a{number}") for number in range(40)]
-    answers = race(
-        lambda: promise(Caller(text), *some, key="one"), lambda: promise(Caller(text), *some[::-1], key="two")
-    )
-    assert [answer.status_code for answer in answers] == [202, 202]
-    ids = [{one["id"] for one in answer.json()["messages"]} for answer in answers]
-    assert ids[0] == ids[1]
-    assert len(stored()) == 40
-
-
-@pytest.mark.parametrize("moment", ["before the messages", "after the messages"])
-def test_a_crash_leaves_neither_key_nor_message(billing, monkeypatch, moment):
-    real = by_http.Intake.store
-
-    def crash(*args: Any) -> None:
-        if moment == "after the messages":
-            real(*args)
-        raise RuntimeError("power cut")
-
-    monkeypatch.setattr(by_http.Intake, "store", crash)
-    assert promise(billing, envelope(), key="k").status_code == 500
-    assert nothing_is_stored()
-    monkeypatch.undo()
-    assert promise(billing, envelope(), key="k").status_code == 202
-    assert len(stored()) == 1
-
-
-def test_key_answer_and_messages_are_one_transaction(billing, monkeypatch):
-    seen = []
-    real = by_http.Intake.store
-
-    def look(*args: Any) -> None:
-        real(*args)
-        thread = threading.Thread(target=look_from_outside)
-        thread.start()
-        thread.join(PATIENCE)
-
-    def look_from_outside() -> None:
-        seen.append((OutboxMessage.objects.count(), IdempotencyKey.objects.count()))
-        connections.close_all()
-
-    monkeypatch.setattr(by_http.Intake, "store", look)
-    promise(billing, envelope(), key="k")
-    assert seen == [(0, 0)]
-    assert (len(stored()), IdempotencyKey.objects.exclude(scope="publish").get().status_code) == (1, 202)
-
-
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer: the second request waits")
-def test_while_the_first_is_in_progress_the_second_is_told_at_once(db, monkeypatch):
-    real, answers, text = by_http.Intake.store, [], token()
-
-    def slow(*args: Any) -> None:
-        real(*args)
-        if not answers:
-            answers.append(None)
-            thread = threading.Thread(target=ask)
-            thread.start()
-            thread.join(PATIENCE)
-
-    def ask() -> None:
-        answers.append(promise(Caller(text), envelope(), key="k"))
-        connections.close_all()
-
-    monkeypatch.setattr(by_http.Intake, "store", slow)
-    assert promise(Caller(text), envelope(), key="k").status_code == 202
-    problem(answers[1], 409, "in_progress")
-    assert len(stored()) == 1
 
 
 # -- Who may -----------------------------------------------------------------------------------------
@@ -324,6 +194,18 @@ def test_a_token_without_channels_neither_promises_nor_looks(more):
     problem(promise(caller, envelope()), 403, "forbidden")
     problem(caller.get(f"{PATH}/{uuid7()}"), 403, "forbidden")
     assert nothing_is_stored()
+
+
+def test_a_token_that_is_over_or_revoked_promises_nothing_and_its_heir_goes_on(billing):
+    over = token(expires_at=database_now() + timedelta(hours=1))
+    ApiToken.objects.exclude(expires_at=None).update(expires_at=database_now())
+    problem(promise(Caller(over), envelope()), 401, "token_expired")
+    first = promise(billing, envelope()).json()
+    ApiToken.objects.update(revoked_at=database_now())
+    problem(promise(billing, envelope("new")), 401, "unauthorized")
+    problem(state_of(billing, first["messages"][0]["id"]), 401, "unauthorized")
+    assert promise(Caller(token()), envelope()).json() == first
+    assert len(stored()) == 1
 
 
 def test_a_token_with_channels_sees_no_orders(billing, order):

@@ -214,7 +214,9 @@ def test_a_page_asks_as_often_however_much_waits(boss, waiting):
     few = queries_of(boss, PAGE)
     add_lane(partition=6, backlog=900_000), add_owner("other", (6,))
     many = queries_of(boss, PAGE)
-    assert len(many) == len(few) <= 14  # six of them are the session, the user and the clock, which SQLite has in the program
+    assert (
+        len(many) == len(few) <= 14
+    )  # six of them are the session, the user and the clock, which SQLite has in the program
     assert len([sql for sql in many if sql == NOW_SQL.get(connection.vendor)]) <= 1
     assert not [sql for sql in many if "overflowmessage" in sql]
 
