@@ -1,0 +1,1 @@
+"""Invoices of the foreign project, in an app that is called as one of Spillway's."""
