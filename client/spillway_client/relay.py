@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
-from django.db import DatabaseError, InterfaceError, connections, router, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, router, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -45,8 +46,21 @@ class Claim:
     promises: list[Promise] = field(default_factory=list)
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def held(self) -> PromiseQuerySet:
-        return all_promises().held_by(self.token)
+    def note(self, promises: Sequence[Promise] | None = None, **outcome: Any) -> int:
+        """Write it down of those, or of all, that this claim still holds, and give them back; returns how many.
+
+        A deadlock with whoever claims is lost at most twice: what has left is noted, or it leaves again.
+        """
+        held = all_promises().held_by(self.token)
+        if promises is not None:
+            held = held.filter(pk__in=[promise.pk for promise in promises])
+        for tries_left in (2, 1, 0):
+            try:
+                return held.update(lease_until=0, **outcome)
+            except OperationalError:
+                if not tries_left:
+                    raise
+        return 0
 
 
 def all_promises() -> PromiseQuerySet:
@@ -57,16 +71,24 @@ def all_promises() -> PromiseQuerySet:
 def claim(options: Options) -> Claim:
     """Lease the oldest pending promises, or none if another relay has some; one that asks at the same time waits."""
     claimed, pending = Claim(time.monotonic() + options.LEASE_SECONDS), all_promises().pending()
+    first = pending.only("lease_until").first()  # who stands by does not even wait for a lock
+    if first is None or first.lease_until > _now(pending.db):
+        return claimed
     with transaction.atomic(using=pending.db):
         oldest = list(pending.select_for_update()[: options.BATCH])
-        with connections[pending.db].cursor() as cursor:
-            cursor.execute(CLOCKS[connections[pending.db].vendor])
-            now = float(cursor.fetchone()[0])
+        now = _now(pending.db)
         if oldest and not any(promise.lease_until > now for promise in oldest):
             lease = {"lease_token": claimed.token, "lease_until": now + options.LEASE_SECONDS + 1}
             pending.filter(pk__in=[promise.pk for promise in oldest]).update(attempts=F("attempts") + 1, **lease)
             claimed.promises = oldest
     return claimed
+
+
+def _now(database: str) -> float:
+    """The database's time."""
+    with connections[database].cursor() as cursor:
+        cursor.execute(CLOCKS[connections[database].vendor])
+        return float(cursor.fetchone()[0])
 
 
 def deliver(claimed: Claim, producer: Producer, patience: float, stop: threading.Event) -> tuple[Counter[str], str]:
@@ -90,7 +112,7 @@ def deliver(claimed: Claim, producer: Producer, patience: float, stop: threading
             waiting = [one for one in waiting if one not in heads and one.aggregate not in failed]
     finally:
         if claimed.promises:
-            claimed.held().update(lease_until=0)
+            claimed.note()
     if why:
         log.warning("relay_promises: %d promises wait: %s", tally[FAILED], why)
     return tally, why
@@ -98,15 +120,14 @@ def deliver(claimed: Claim, producer: Producer, patience: float, stop: threading
 
 def note(claimed: Claim, promises: Sequence[Promise], outcomes: Sequence[Outcome]) -> None:
     """Write down outcomes of promises that this claim still holds; the others belong to a later claim."""
-    sent = [promise.pk for promise, outcome in zip(promises, outcomes, strict=True) if outcome.state == SENT]
-    noted = claimed.held().filter(pk__in=sent).update(state=Promise.State.SENT, sent_at=timezone.now(), lease_until=0)
+    sent = [promise for promise, outcome in zip(promises, outcomes, strict=True) if outcome.state == SENT]
+    noted = claimed.note(sent, state=Promise.State.SENT, sent_at=timezone.now())
     if noted < len(sent):
         log.warning("relay_promises: %d were sent after their lease, maybe twice, with the same key", len(sent) - noted)
     for promise, outcome in zip(promises, outcomes, strict=True):
         if outcome.state == REFUSED:
             log.error("relay_promises: promise %d is refused for good: %s", promise.pk, outcome.why)
-            verdict = {"state": Promise.State.REFUSED, "error": outcome.why, "lease_until": 0}
-            claimed.held().filter(pk=promise.pk).update(**verdict)
+            claimed.note([promise], state=Promise.State.REFUSED, error=outcome.why)
 
 
 def sweep(options: Options) -> int:
