@@ -45,6 +45,15 @@ def test_production_code_imports_no_test():
     assert not [module.name for module in code() for name in module.imports() if name.split(".")[0] == "tests"]
 
 
+def test_the_client_and_spillway_know_nothing_of_each_other():
+    """It is installed without ours, beside packages that may be called like ours."""
+    client = [module for module in modules() if module.folder.startswith("client/")]
+    assert len(client) > 5
+    foreign = {name for module in client for name in module.imports() if name.split(".")[0] in {*PACKAGES, "tests"}}
+    ours = {name for module in code() for name in module.imports() if name.split(".")[0] == "spillway_client"}
+    assert not foreign | ours
+
+
 def test_config_owns_no_table():
     names = {module.name for module in modules() if module.package == "config"}
     assert "config/models.py" not in names

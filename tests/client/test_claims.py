@@ -196,6 +196,20 @@ def test_a_database_that_is_away_is_waited_for(relay, promises, monkeypatch):
     assert states(promises) == ["sent"]
 
 
+def test_what_has_left_is_noted_although_a_deadlock_undid_it_twice(relay, promises, monkeypatch):
+    promise(1)
+    claimed, failures, update = relay.claim(options()), [OperationalError("deadlock")] * 2, relay.PromiseQuerySet.update
+
+    def deadlocked(rows: Any, **values: Any) -> int:
+        if failures:
+            raise failures.pop()
+        return update(rows, **values)
+
+    monkeypatch.setattr(relay.PromiseQuerySet, "update", deadlocked)
+    relay.deliver(claimed, Scripted(), 1, NEVER)
+    assert states(promises) == ["sent"]
+
+
 def test_what_was_sent_is_kept_for_its_days_and_what_was_not_for_ever(relay, promises):
     for state in ("pending", "sent", "refused", "captured"):
         promises.filter(pk=promise(promises.count())).update(state=state, sent_at=timezone.now())
