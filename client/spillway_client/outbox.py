@@ -14,6 +14,7 @@ from spillway_client.models import Promise, digest_of
 from spillway_client.options import read_options
 
 MAIL = ("to", "subject", "text")  # what a payload of the channel `email` has at least
+FOUR_BYTES = re.compile("[\U00010000-\U0010ffff]")
 NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -76,6 +77,7 @@ def _encoded(payload: object, channel: str, most: int) -> str:
     text = json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"), cls=DjangoJSONEncoder)
     if NUL.search(text):
         raise ValueError("payload: U+0000 cannot be sent")
+    text = FOUR_BYTES.sub(lambda found: json.dumps(found[0])[1:-1], text)  # Django 4.2 speaks three to MySQL
     if (size := len(text.encode())) > most:
         raise ValueError(f'payload: {size} bytes, SPILLWAY_CLIENT["MAX_BYTES"] allows {most}')
     return text
