@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from django.conf import settings
@@ -18,7 +18,7 @@ from ninja.parser import Parser
 
 from config.gate import Gate, InvalidRecord
 from notifications.api.auth import BearerToken, ServiceToken
-from outbox.api.problems import CONTENT_TYPE, KINDS, CustomerRouter, Problem, problem_of, unreadable
+from outbox.api.problems import CONTENT_TYPE, KINDS, OF_KEYS, CustomerRouter, Problem, problem_of, unreadable
 
 Json = dict[str, Any]
 
@@ -101,18 +101,20 @@ def completed(schema: Json) -> Json:
             body["example"] = example_of(body["schema"], schema)
         ordered = sorted(operation["responses"].items(), key=lambda pair: int(pair[0]))
         operation["responses"] = {str(status): response for status, response in ordered}
+        keyed = any(parameter["name"] == "Idempotency-Key" for parameter in operation["parameters"])
+        codes = KINDS.keys() if keyed else KINDS.keys() - OF_KEYS
         for status, response in operation["responses"].items():
             content = response["content"]["application/json"]
             if int(status) < 400:
                 content["example"] = example_of(content["schema"], schema)
                 response["description"] = {201: "Created", 202: "Accepted"}.get(int(status), "OK")
             else:
-                _refusal(response, content, int(status))
+                _refusal(response, content, int(status), codes)
     return schema
 
 
-def _refusal(response: Json, content: Json, status: int) -> None:
-    kinds = {code: kind for code, kind in KINDS.items() if kind.status == status}
+def _refusal(response: Json, content: Json, status: int, codes: Collection[str]) -> None:
+    kinds = {code: kind for code, kind in KINDS.items() if kind.status == status and code in codes}
     content["examples"] = {
         code: {"summary": kind.title, "value": json.loads(Problem(code).answer().body)} for code, kind in kinds.items()
     }

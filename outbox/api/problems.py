@@ -213,8 +213,9 @@ class ProblemDetails:
 
 
 # -- What routes declare, and the OpenAPI document says of each: the key, bodies that allow no unknown field, the refusals ------
-READ_REFUSALS = frozenset({401, 403, 404, 422, 429, 500, 503})
-WRITE_REFUSALS = READ_REFUSALS | {400, 409, 413, 415}
+READ_REFUSALS = frozenset({400, 401, 403, 404, 411, 413, 422, 429, 500, 503})
+WRITE_REFUSALS = READ_REFUSALS | {409, 415}
+OF_KEYS = {"idempotency_key", "key_reused", "in_progress"}  # codes of routes that take an Idempotency-Key
 
 Key = Annotated[
     str,
