@@ -26,7 +26,8 @@ LEAST_PACKET = 4 * WHOLE_BYTES  # a payload that is kept whole, written out, and
 def registries_import(app_configs: object, **_: object) -> list[CheckMessage]:
     """Every dotted path in a registry setting can be imported."""
     paths = [(f"STREAMS[{name!r}]['CLASS']", entry["CLASS"]) for name, entry in settings.STREAMS.items()]
-    paths += [(f"MOVEMENTS[{name!r}]", path) for name, path in settings.MOVEMENTS.items()]
+    effects = {name: entry if isinstance(entry, str) else entry["EFFECT"] for name, entry in settings.MOVEMENTS.items()}
+    paths += [(f"MOVEMENTS[{name!r}]", path) for name, path in effects.items()]
     paths += [("FLOWS", path) for path in settings.FLOWS] + [("PARTITIONS", path) for path in settings.PARTITIONS]
     paths += [("SWEEPS", path) for path in settings.SWEEPS]
     paths += [(f"HANDLERS[{name!r}]", path) for name, path in settings.HANDLERS.items()]

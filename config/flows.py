@@ -333,7 +333,7 @@ def letters_of(source: str, step: str = "") -> Letters:
 
 
 def no_flow_takes(source: str) -> str:
-    return f"no flow of FLOWS takes letters of {source!r}"
+    return f"no flow of FLOWS takes letters of {source!r}; if a package brought them, name it in SPILLWAY_APPS"
 
 
 class Row(Protocol):

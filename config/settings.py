@@ -9,6 +9,7 @@ from celery.schedules import crontab
 
 from config.environment.databases import parse_cassandra_url
 from config.environment.env import BadSetting, grants_from_text
+from config.environment.extensions import extend, load
 from config.environment.mail import esp_from_text, secrets_from_text, sender_from_text, server_from_url
 from config.environment.web import *  # noqa: F403 (Django takes its settings from this module)
 from config.environment.web import BASE_DIR, DATABASES, DEMO, env
@@ -199,7 +200,8 @@ NOTIFY_WINDOW_SECONDS = env.seconds("NOTIFY_WINDOW_SECONDS", 600, least=1)
 NOTIFY_REMIND_SECONDS = env.seconds("NOTIFY_REMIND_SECONDS", 14_400)
 NOTIFY_RETENTION_DAYS = env.integer("NOTIFY_RETENTION_DAYS", 30, least=1)
 
-# -- Registries: adding something is one class or function and one line here (docs/adding.md) ------
+# -- Registries: adding something is one class or function and one line here (docs/adding.md), or an
+#    installed package that SPILLWAY_APPS names (docs/extensions.md) --------------------------------
 STREAMS: dict[str, dict] = {
     "transfer-requests": {
         "CLASS": "buffer.streams.TransferRequests",
@@ -207,8 +209,9 @@ STREAMS: dict[str, dict] = {
         "OUTPUT": "transfer-batches",
     }
 }
-# Each function turns a message of its topic into what it does to stock.
-MOVEMENTS = {
+# Each function turns a message of its topic into what it does to stock. In its place may stand a mapping: EFFECT, the
+# function, and READABLE, LOCKED, REFERENCES, the paths of a message that may be read, that stay in a copy, that name it.
+MOVEMENTS: dict[str, str | dict] = {
     "PAYMENT_SUCCESS": "buffer.ledger.topics.sold",
     "PURCHASE_ORDER_RECEIVED": "buffer.ledger.topics.received",
     "KITCHEN_TICKET_ITEM_STATUS_CHANGED": "buffer.ledger.topics.cooked",
@@ -282,3 +285,7 @@ CELERY_BEAT_SCHEDULE = {
     "seal-actions": {"task": "outbox.tasks.seal_actions", **EVERY_MINUTE},
     "sweep-mirror": {"task": "throttler.tasks.sweep_mirror", **EVERY_HOUR},
 }
+
+# -- Installed packages that add to what stands above (docs/extensions.md) --------------------------
+SPILLWAY_APPS = load(env.listing("SPILLWAY_APPS"))
+extend(globals(), SPILLWAY_APPS, env)

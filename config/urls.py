@@ -7,6 +7,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from config.admin.site import register_pages
+from config.environment.extensions import extensions
 from config.probes import endpoints
 
 register_pages()
@@ -17,4 +18,5 @@ urlpatterns = [
     path("readyz", endpoints.readyz),
     path("metrics", endpoints.metrics),
     path("", include("notifications.urls")),
+    *(path(f"{app.label}/", include(app.urls)) for app in extensions() if app.urls),
 ]

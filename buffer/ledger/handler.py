@@ -75,7 +75,7 @@ class Track(LetterHandler, Replayable):
             prepared.letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
 
     def key_in(self, record: Record) -> str:
-        return reference_in(record.value)
+        return reference_in(record.value, record.topic)
 
     def keys_of(self, batch: RecordBatch) -> Iterable[Hashable]:
         """The references of a prepared batch, and its stocks where their quantity decides."""

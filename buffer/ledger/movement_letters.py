@@ -12,7 +12,7 @@ from buffer.ledger.batch import APPLIED, Prepared, Verdict
 from buffer.ledger.handler import Track
 from buffer.ledger.models import InventoryItem, InventoryLocation
 from buffer.ledger.statements import read_known
-from buffer.ledger.topics import LOCKED, READABLE, Merchant, Movements, Variant, sources
+from buffer.ledger.topics import Merchant, Movements, Variant, locked, readable, sources
 from config.kafka import Record, topic_name
 from config.letters import Effect, Judgement, Letters
 from config.telemetry.redaction import masked_error
@@ -29,8 +29,13 @@ MOST_STOCKS = 5  # of a letter that its evidence names
 class MovementLetters(Letters[DeadLetter]):
     """The dead letters of the stock topics."""
 
-    readable = READABLE
-    locked = LOCKED
+    @property
+    def readable(self) -> Sequence[str]:  # type: ignore[override]
+        return readable()
+
+    @property
+    def locked(self) -> Sequence[str]:  # type: ignore[override]
+        return locked()
 
     def order_in(self, key: str, topic: str) -> str:
         source = sources().get(topic)

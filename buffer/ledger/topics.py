@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeAlias, get_args, get_type_hints
 
 import msgspec
 from django.conf import settings
@@ -145,8 +145,10 @@ def part_of(whole_id: str, part_id: str | None) -> str:
     return escaped if part_id is None else f"{escaped}/{part_id}"
 
 
-def reference_in(value: bytes | None) -> str:
-    """The reference in a record, also in one that no gate takes; "" where it cannot be read."""
+def reference_in(value: bytes | None, topic: str) -> str:
+    """The reference in a record of a topic, also in one that no gate takes; "" where it cannot be read."""
+    if names := sources()[topic].references:
+        return next(filter(None, texts_in(value, names)), "")
     sale, order, receipt, item, transfer = texts_in(value, REFERENCES)
     return sale or (part_of(order, receipt or None) if order else item or transfer)
 
@@ -193,22 +195,36 @@ class Source:
     effect: Callable[[object], Effect]
     tombstones: bool  # records without a value are of no concern, not broken
     of_orders: bool  # what its records are about are sale orders
+    readable: Sequence[str] = ()  # besides READABLE; so with LOCKED and REFERENCES
+    locked: Sequence[str] = ()
+    references: Sequence[str] = ()
 
     @classmethod
-    def of(cls, name: str, path: str) -> Source:
+    def of(cls, name: str, entry: str | Mapping[str, Any]) -> Source:
         """The function's first annotation is the message type; `… | None` says that tombstones may come."""
-        effect = import_string(path)
+        options = {"EFFECT": entry} if isinstance(entry, str) else entry
+        effect = import_string(options["EFFECT"])
         kind = next(iter(get_type_hints(effect).values()))
         gate = Gate.of(kind, settings.BUFFER_MAX_EVENT_BYTES)
-        return cls(
-            name, gate, effect, type(None) in get_args(kind), "sale_order_id" in getattr(kind, "__struct_fields__", ())
-        )
+        tombstones, of_orders = type(None) in get_args(kind), "sale_order_id" in getattr(kind, "__struct_fields__", ())
+        paths = [options.get(option, ()) for option in ("READABLE", "LOCKED", "REFERENCES")]
+        return cls(name, gate, effect, tombstones, of_orders, *paths)
 
 
 @cache
 def sources() -> Mapping[str, Source]:
     """The topics of the ledger by their name on the broker."""
-    return {topic_name(name): Source.of(name, path) for name, path in settings.MOVEMENTS.items()}
+    return {topic_name(name): Source.of(name, entry) for name, entry in settings.MOVEMENTS.items()}
+
+
+def readable() -> Sequence[str]:
+    """What may be read of a record of any of these topics without a reveal."""
+    return (*READABLE, *(path for source in sources().values() for path in source.readable))
+
+
+def locked() -> Sequence[str]:
+    """What an edited copy of such a record leaves as it is."""
+    return (*LOCKED, *(path for source in sources().values() for path in source.locked))
 
 
 # -- Debezium's changes ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db import models
 from django.db.models.options import Options
 from django.utils.text import capfirst
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 # -- The roles that `migrate` makes --------------------------------------------------------------------------
 # Each of these apps' tables may be looked at; the audit log only by those who audit it.
-LOOKED_AT = ("outbox", "buffer", "throttler", "notifications")
+LOOKED_AT = ("outbox", "buffer", "throttler", "notifications", *settings.ADDED_APPS)
 NOT_LOOKED_AT = frozenset({"operatoraction", "actionseal", "actionsubject", "offeredright"})
 VIEW = "view"  # stands for the right to view each of these tables
 
@@ -39,12 +40,14 @@ _OPERATOR = (
 )  # fmt: skip
 _AUDITOR = (VIEW, "outbox.view_operatoraction", "outbox.keep_savedview")
 # A right that no release knows yet is offered by the one that brings it.
-ROLES: Mapping[str, Sequence[str]] = {
+_OWN: Mapping[str, Sequence[str]] = {
     "Support": _SUPPORT,
     "Senior support": _SENIOR,
     "Operator": _OPERATOR,
     "Auditor": _AUDITOR,
 }
+_ADDED: Mapping[str, Sequence[str]] = settings.ADDED_ROLES
+ROLES = {role: tuple(dict.fromkeys([*_OWN.get(role, ()), *_ADDED.get(role, ())])) for role in {**_OWN, **_ADDED}}
 
 
 def role_with(right: str) -> str:

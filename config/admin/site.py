@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin
 from django.core.exceptions import BadRequest, FieldDoesNotExist, PermissionDenied
 from django.db import DataError
@@ -23,8 +24,8 @@ from config.admin.search import A_FEW, by_kind, page_of
 from config.database.clock import database_now
 from config.partitions import configured, plan_for
 
-APP_ORDER = ["outbox", "buffer", "throttler", "notifications", "auth", "axes"]
-FLOWING = {"outbox", "buffer", "throttler", "notifications"}
+FLOWING = ["outbox", "buffer", "throttler", "notifications", *settings.ADDED_APPS]
+APP_ORDER = [*FLOWING, "auth", "axes"]
 # A POST that was answered with 403; `request`, and `right` in words where the page names it.
 post_refused = Signal()
 View = Callable[..., HttpResponse]

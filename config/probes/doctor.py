@@ -19,6 +19,7 @@ from config.causes import BROKER, DATABASE, UNKNOWN_OF_BROKER, UNKNOWN_OF_DATABA
 from config.database import galera
 from config.database.clock import compared_clocks, database_now
 from config.database.tables import ONLY_READS, missing_migrations, only_reads, require_tables
+from config.environment.extensions import added_by, extensions, release_of
 from config.flows import flows
 from config.kafka.client import (
     NO_TRANSACTIONS,
@@ -58,7 +59,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Look at everything; a thing that cannot be looked at is a finding, never an exception."""
-    findings = [_settings()]
+    findings = [_settings(), *_extensions()]
     database = _guarded("database", _database)
     findings += database
     if all(finding.ok for finding in database):
@@ -107,6 +108,12 @@ def _settings() -> Finding:
     return Finding(
         "settings", not problems, "; ".join(str(problem.msg) for problem in problems) or "no system check fails"
     )
+
+
+def _extensions() -> Iterator[Finding]:
+    for app in extensions():
+        adds = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in added_by(app))
+        yield Finding(f"extension {app.label}", True, f"{release_of(app)} adds {adds or 'nothing'}")
 
 
 def _database() -> Iterator[Finding]:

@@ -35,7 +35,7 @@ def offer_rights() -> None:
     rights = _existing_rights()
     offered = set(OfferedRight.objects.values_list("role", "right"))
     known_roles = {role for role, _ in offered}
-    new = [(role, right) for role, right in _wanted(rights) if (role, right) not in offered]
+    new = [offer for offer in dict.fromkeys(_wanted(rights)) if offer not in offered]
     groups = {group.name: group for group in Group.objects.filter(name__in=ROLES)}
     missing = [Group(name=role) for role in ROLES if role not in known_roles and role not in groups]
     made = {group.name: group for group in Group.objects.bulk_create(missing)}
