@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import Annotated, Any
+from uuid import UUID
 
 import msgspec
 from django.conf import settings
@@ -47,6 +48,10 @@ READABLE = (
 LOCKED = ("order_id", "location_id", "ordered_at")
 
 
+# What is read in a published batch.
+SENT = [("batch_id", UUID), ("location_id", str), ("order_ids", list[str])]
+
+
 class Stream:
     """One topic that is debounced into another. Subclass it, name it in `STREAMS` (docs/adding.md).
 
@@ -55,6 +60,7 @@ class Stream:
     """
 
     message: type[object] = TransferRequest
+    words: Mapping[str, str] = {}  # what its batches call `location_id`, `order_ids` or `items`
     readable: Sequence[str] = READABLE
     locked: Sequence[str] = LOCKED
 
@@ -72,6 +78,18 @@ class Stream:
     @cached_property
     def gate(self) -> Gate[Any]:
         return Gate.of(self.message, settings.BUFFER_MAX_EVENT_BYTES)
+
+    def word(self, name: str) -> str:
+        return self.words.get(name, name)
+
+    def in_words(self, message: Mapping[str, object]) -> dict[str, object]:
+        """A batch as its consumers read it."""
+        return {self.word(name): value for name, value in message.items()}
+
+    @cached_property
+    def sent(self) -> msgspec.json.Decoder[Any]:
+        """Reads `batch_id`, `location_id` and `order_ids` in a batch of this stream, whatever it calls them."""
+        return msgspec.json.Decoder(msgspec.defstruct("SentBatch", SENT, rename=dict(self.words)))
 
     def month_of(self, message: Any) -> int:
         """The partition key: the UTC month of the order as yyyymm, a function of the order alone.
@@ -104,7 +122,7 @@ class Stream:
             for item in self.gate.decoder.decode(payload).items if payload else ():
                 sums[item.sku] += sign * item.quantity
         for message in missing:
-            for unsent in msgspec.json.decode(message)["items"]:
+            for unsent in msgspec.json.decode(message)[self.word("items")]:
                 sums[unsent["sku"]] += unsent["quantity"]
         return [{"sku": sku, "quantity": sums[sku]} for sku in sorted(sums) if sums[sku]]
 

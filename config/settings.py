@@ -288,4 +288,6 @@ CELERY_BEAT_SCHEDULE = {
 
 # -- Installed packages that add to what stands above (docs/extensions.md) --------------------------
 SPILLWAY_APPS = load(env.listing("SPILLWAY_APPS"))
+ADDED_APPS: list[str] = []  # their labels
+ADDED_ROLES: dict[str, list[str]] = {}  # role → rights
 extend(globals(), SPILLWAY_APPS, env)

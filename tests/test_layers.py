@@ -14,6 +14,7 @@ BELOW = {
     "buffer": {"config", "outbox"},
     "throttler": {"config", "outbox"},
     "notifications": {"config", "outbox"},
+    "spillway_ext": {"config", "outbox", "buffer", "throttler", "notifications"},
 }
 ONLY_IN = {
     "kafka": "config/kafka/",

@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("config", "outbox", "buffer", "throttler", "notifications")
+PACKAGES = ("config", "outbox", "buffer", "throttler", "notifications", "spillway_ext")
 LEFT_OUT = {".git", ".venv", ".services", "var", "build", "staticfiles", "__pycache__", "node_modules"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -218,14 +218,17 @@ class BatchAdmin(Revealing, ReadOnlyAdmin):
         return () if is_mariadb(connection) else super().ranges()
 
     def detail(self, request: HttpRequest, row: Batch) -> dict[str, object]:
-        message, sight = msgspec.json.decode(row.payload), self.sight(request, row)
+        message, sight, stream = msgspec.json.decode(row.payload), self.sight(request, row), streams().get(row.stream)
+        # Of a stream that is gone nobody knows what it called them.
+        items, orders = (message.get(stream.word(name) if stream else name, ()) for name in ("items", "order_ids"))
         rows = BufferedEvent.objects.in_months(row.months).filter(pk__in=row.event_ids[:MOST_EVENTS])
         buckets = Bucket.objects.filter(stream=row.stream, location_id=row.location_id)
         return {
             "title": f"Batch {row.sequence:,} for {row.location_id}",
             "state": "publishing" if row.status == "claimed" else row.status,
-            "items": message["items"],
-            "order_ids": message["order_ids"] if not row.event_ids else [],
+            "items": [list(item.values()) for item in items],
+            "columns": list(items[0]) if items else [],
+            "order_ids": orders if not row.event_ids else [],
             "events": list(rows.defer("payload").oldest_first()),
             "payload": sight.payload(row.payload, *mask_of(row.stream)),
             "size": len(row.payload.encode()),

@@ -124,7 +124,9 @@ class RefusedBatchLetters(StreamLetters):
         if parked:
             # A letter holds the message of its batch.
             again = (
-                (batch_of(letter), bytes(letter.payload or b"")) for letter in letters if batch_of(letter) in parked
+                (batch_of(letter), letter.source, bytes(letter.payload or b""))
+                for letter in letters
+                if batch_of(letter) in parked
             )
             orders = RowIds(orders_in(again), sum(parked.values()), order_id=0, of_batch=1)
             ids = RowIds(parked, batch_id=None) | orders

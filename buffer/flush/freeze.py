@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from buffer.events.models import Batch
-from buffer.streams import Stream
+from buffer.streams import Stream, streams
 from config.payload import as_json, digest
 from config.telemetry import tracing
 from config.telemetry.logs import RowIds
@@ -120,29 +120,27 @@ def freeze(stream: Stream, location: str, sequence: int, events: Sequence[Claime
     }
     # Which version of each order went out: a buffer that is rebuilt from Kafka needs to know.
     positions = [[event.source_partition, event.source_offset] for event in events]
-    return Frozen(batch_id, sequence, as_json(message), headers_of(batch_id, positions, events[0].topic_id), events)
+    return Frozen(
+        batch_id,
+        sequence,
+        as_json(stream.in_words(message)),
+        headers_of(batch_id, positions, events[0].topic_id),
+        events,
+    )
 
 
-class FrozenOrders(msgspec.Struct):
-    """What a frozen message says of its orders."""
-
-    order_ids: Sequence[str] = ()
-
-
-FROZEN_ORDERS = msgspec.json.Decoder(FrozenOrders)
-
-
-def orders_in(messages: Iterable[tuple[uuid.UUID, str | bytes]]) -> Iterator[tuple[str, uuid.UUID]]:
-    """Each order of these batches with its batch, read from their messages when its turn comes; none where one is cut off."""
-    for batch_id, message in messages:
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            yield from ((order, batch_id) for order in FROZEN_ORDERS.decode(message).order_ids)
+def orders_in(batches: Iterable[tuple[uuid.UUID, str, str | bytes]]) -> Iterator[tuple[str, uuid.UUID]]:
+    """Each order of batches (id, stream, message), with the id; read when its turn comes, none where a message is cut off."""
+    known = streams()
+    for batch_id, stream, message in batches:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, KeyError):  # a stream may be gone
+            yield from ((order, batch_id) for order in known[stream].sent.decode(message).order_ids)
 
 
 def ids_of_batches(batches: Sequence[LeasedBatch] | Sequence[Batch], orders: int) -> RowIds:
     """What a line of the log says of batches: theirs, and in lists of their own their orders, each with its batch."""
     about = RowIds(batches, batch_id="pk", stream="stream", location_id="location_id")
-    pairs = orders_in((batch.pk, batch.payload) for batch in batches)
+    pairs = orders_in((batch.pk, batch.stream, batch.payload) for batch in batches)
     return about | RowIds(pairs, orders, order_id=0, of_batch=1)
 
 

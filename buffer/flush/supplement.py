@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-import msgspec
 from django.db import transaction
 from django.db.models import F
 
@@ -203,7 +202,7 @@ def _missing(stream: Stream, events: Mapping[OrderKey, BufferedEvent]) -> Missin
     rows = Batch.objects.missing().of_streams([stream.name]).filter(supplement_of__in=list(originals))
     supplements: Missing = {}
     for pk, original, payload in rows.order_by("sequence").values_list("pk", "supplement_of", "payload"):
-        (order,) = msgspec.json.decode(payload)["order_ids"]
+        (order,) = stream.sent.decode(payload).order_ids
         if key := keys.get((original, order)):
             supplements.setdefault(key, {})[pk] = payload
     return supplements
@@ -332,6 +331,6 @@ def _supplement(
     place = {"stream": work.stream.name, "location_id": event.location_id, "sequence": sequence}
     month = {"partition_key": event.partition_key, "months": [event.partition_key]}
     origin = {"reason": "supplement", "supplement_of": event.batch_id, "event_count": 1, "claimed_at": work.now}
-    payload = as_json(message)
+    payload = as_json(work.stream.in_words(message))
     content = {"payload": payload, "headers": headers, "content_hash": content_hash(payload, headers)}
     return Batch(batch_id=batch_id, **place, **month, **origin, **content)

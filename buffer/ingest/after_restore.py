@@ -52,24 +52,13 @@ Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # as a column takes it
 POSITIONS = msgspec.json.Decoder(list[tuple[Whole, Whole]])
 
 
-class SentBatch(msgspec.Struct):
-    """What is read of a published batch."""
-
-    batch_id: uuid.UUID
-    location_id: str
-    order_ids: list[str]
-
-
-BATCH = msgspec.json.Decoder(SentBatch)
-
-
 def read_sent(stream: Stream, topic_id: str) -> SentOrders:
     """Read the whole output topic; what is none of our batches is skipped, counted and logged."""
     sent = SentOrders()
     with Reader(topic_name(stream.output)) as reader:
         for records in reader.batches():
             for record in records:
-                if (versions := versions_in(record, topic_id)) is None:
+                if (versions := versions_in(stream, record, topic_id)) is None:
                     sent.foreign += 1
                     # Anybody may write into the topic. A batch of it that nobody can unpack may have been ours.
                     if isinstance(record.value, Excerpt):
@@ -84,11 +73,11 @@ def read_sent(stream: Stream, topic_id: str) -> SentOrders:
     return sent
 
 
-def versions_in(record: Record, topic_id: str) -> Sequence[tuple[tuple[str, str], Version]] | None:
+def versions_in(stream: Stream, record: Record, topic_id: str) -> Sequence[tuple[tuple[str, str], Version]] | None:
     """The orders of a published batch; empty if it is older than the input topic. None: it is no batch of ours."""
     headers = dict(record.headers or ())
     try:
-        batch, positions = BATCH.decode(record.value or b""), POSITIONS.decode(headers.get("positions") or b"")
+        batch, positions = stream.sent.decode(record.value or b""), POSITIONS.decode(headers.get("positions") or b"")
         known = (headers.get("topic_id") or b"").decode()
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None

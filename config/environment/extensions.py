@@ -12,7 +12,9 @@ from django.apps import AppConfig, apps
 
 from config.environment.env import BadSetting, Env
 
-API = "1.0"  # of spillway_ext: the first number changes when an extension may have to, the second when something is added
+API = (
+    "1.0"  # of spillway_ext: the first number changes when an extension may have to, the second when something is added
+)
 GROUP = "spillway.apps"  # of entry points
 OURS = "Spillway"
 PREFIX = re.compile(r"[A-Z][A-Z0-9]*_")
@@ -89,7 +91,7 @@ def _app(name: str, path: str, known: Mapping[str, str]) -> type[SpillwayApp]:
         raise _bad(name, f"is no entry point of {GROUP} (installed: {', '.join(known) or 'none'}) and no dotted path")
     try:
         app = getattr(import_module(module), attribute)
-    except Exception as error:  # whatever the module does while it is imported
+    except Exception as error:  # noqa: BLE001 (whatever the module does while it is imported)
         text = " ".join(str(error).split())
         raise _bad(name, f"{path} cannot be imported: {type(error).__name__}: {text}") from None
     if not (isinstance(app, type) and issubclass(app, SpillwayApp) and app is not SpillwayApp):
@@ -114,7 +116,7 @@ def extend(settings: MutableMapping[str, Any], classes: Sequence[type[SpillwayAp
     labels = {path.rpartition(".")[2]: OURS for path in settings["INSTALLED_APPS"]}
     readers = _readers(settings)
     owners: dict[tuple[str, str], str] = {}
-    settings["ADDED_APPS"], settings["ADDED_ROLES"] = [_label(app) for app in classes], {}
+    settings["ADDED_APPS"] += map(_label, classes)
     for app in classes:
         _claim(labels, _label(app), app, "the app label")
         for kind, setting in MAPPINGS.items():
@@ -128,7 +130,9 @@ def extend(settings: MutableMapping[str, Any], classes: Sequence[type[SpillwayAp
             _claim(readers, topic, app, "a reader of the topic")
         for role, rights in app.roles.items():
             if wrong := [right for right in rights if not RIGHT.fullmatch(right)]:
-                raise BadSetting(f"SPILLWAY_APPS: {app.name}: role {role!r}: {wrong[0]!r} is neither view nor app.right")
+                raise BadSetting(
+                    f"SPILLWAY_APPS: {app.name}: role {role!r}: {wrong[0]!r} is neither view nor app.right"
+                )
             settings["ADDED_ROLES"].setdefault(role, []).extend(rights)
         _settings(settings, app, env)
     # Before those that come with Django: the last app with tables is the sign that all rights are there.
@@ -162,10 +166,12 @@ def _settings(settings: MutableMapping[str, Any], app: type[SpillwayApp], env: E
         added = app.settings(env)
     except BadSetting:
         raise
-    except Exception as error:  # it is somebody else's code
+    except Exception as error:  # noqa: BLE001 (it is somebody else's code)
         raise BadSetting(f"SPILLWAY_APPS: {app.name}: settings(): {type(error).__name__}: {error}") from None
     if added and not PREFIX.fullmatch(app.prefix):
-        raise BadSetting(f'SPILLWAY_APPS: {app.name}: its settings need a `prefix` such as "ACME_"; it says {app.prefix!r}')
+        raise BadSetting(
+            f'SPILLWAY_APPS: {app.name}: its settings need a `prefix` such as "ACME_"; it says {app.prefix!r}'
+        )
     for name, value in added.items():
         if not name.startswith(app.prefix):
             raise BadSetting(f"SPILLWAY_APPS: {app.name}: its setting {name} does not begin with {app.prefix}")

@@ -174,7 +174,8 @@ def _curl(method: str, path: str, operation: Json, body: object) -> str:
     """The call in a shell, where $SPILLWAY is the address and $TOKEN the token."""
     for parameter in operation["parameters"]:
         if parameter["in"] == "path":
-            path = path.replace(f"{{{parameter['name']}}}", str(parameter["schema"]["examples"][0]))
+            (example, *_) = parameter["schema"].get("examples") or [f"${parameter['name'].upper()}"]
+            path = path.replace(f"{{{parameter['name']}}}", str(example))
     lines = [f'curl -sS -X {method} "$SPILLWAY{path}"', '-H "Authorization: Bearer $TOKEN"']
     if method == "POST":
         lines.append('-H "Idempotency-Key: $(uuidgen)"')

@@ -19,7 +19,9 @@ class Command(VisibleCommand):
             {"app": app.label, "release": release_of(app), "api": app.api, "adds": dict(added_by(app))}
             for app in extensions()
         ]
-        self.stdout.write(json.dumps(rows) if options["json"] else "\n".join(map(line, rows)) or "SPILLWAY_APPS names no package.")
+        self.stdout.write(
+            json.dumps(rows) if options["json"] else "\n".join(map(line, rows)) or "SPILLWAY_APPS names no package."
+        )
 
 
 def line(row: dict[str, Any]) -> str:

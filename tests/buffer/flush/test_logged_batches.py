@@ -172,8 +172,9 @@ def test_buckets_that_said_more_than_waits_are_one_line(ingest, records, stream,
 
 
 def test_a_line_reads_the_messages_of_no_more_batches_than_it_names_orders_of():
-    batches = [LeasedBatch(uuid4(), "s", "WH-1", '{"order_ids": ["A", "B"]}', {}, 2) for _ in range(60)]
-    pairs = orders_in((batch.pk, batch.payload) for batch in batches)
+    message = f'{{"batch_id": "{uuid4()}", "location_id": "WH-1", "order_ids": ["A", "B"]}}'
+    batches = [LeasedBatch(uuid4(), "transfer-requests", "WH-1", message, {}, 2) for _ in range(60)]
+    pairs = orders_in((batch.pk, batch.stream, batch.payload) for batch in batches)
     assert next(pairs) == ("A", batches[0].pk)
     fields = ids_of_batches(batches, 120).fields
     assert fields["order_id"] == ["A", "B"] * 50
@@ -183,7 +184,7 @@ def test_a_line_reads_the_messages_of_no_more_batches_than_it_names_orders_of():
 
 @pytest.mark.parametrize("message", ["", "{", b'{"order_ids": ["A", "\xff"]}', "{}", "[]", '{"order_ids": [7]}'])
 def test_a_message_that_says_nothing_of_its_orders_spoils_no_line(message):
-    assert list(orders_in([(uuid4(), message)])) == []
+    assert list(orders_in([(uuid4(), "transfer-requests", message)])) == []
 
 
 def test_batches_that_are_recovered_or_lost_are_named(ingest, records, stream, producer, told):

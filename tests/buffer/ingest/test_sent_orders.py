@@ -56,15 +56,15 @@ ODD = [("trace", b"\xde\xad"), ("x-null", None), ("positions-of-mine", b"")]
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-def test_a_record_that_is_no_batch_of_ours_is_foreign(case):
+def test_a_record_that_is_no_batch_of_ours_is_foreign(case, stream):
     value, headers = FOREIGN[case]
-    assert versions_in(SimpleNamespace(value=value, headers=headers), "t") is None
+    assert versions_in(stream, SimpleNamespace(value=value, headers=headers), "t") is None
 
 
-def test_a_batch_of_ours_is_known_whatever_headers_somebody_adds():
+def test_a_batch_of_ours_is_known_whatever_headers_somebody_adds(stream):
     record = SimpleNamespace(value=VALUE, headers=[*ODD, *HEADERS])
-    assert versions_in(record, "t") == [(("A1", "WH-1"), Version(BATCH, 0, 3))]
-    assert versions_in(record, "another") == ()
+    assert versions_in(stream, record, "t") == [(("A1", "WH-1"), Version(BATCH, 0, 3))]
+    assert versions_in(stream, record, "another") == ()
 
 
 @pytest.mark.parametrize("timestamp", [-1, -(2**62), 2**62])

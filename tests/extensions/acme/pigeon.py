@@ -1,0 +1,17 @@
+"""A channel of the outbox."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from spillway_ext import MessageHandler, Outcome
+
+
+class Pigeon(MessageHandler):
+    timeout = 5.0
+
+    def check(self, payload: Any) -> None:
+        if "text" not in payload:
+            raise ValueError("a pigeon needs `text`")
+
+    def send(self, messages: Sequence[Any]) -> list[Outcome]:
+        return [Outcome("sent", receipt="a feather") for _ in messages]

@@ -1,0 +1,193 @@
+"""Run by test_acme.py in a process of its own, where SPILLWAY_APPS names Acme: what it adds works like what is ours."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+from acme.models import DepotNote, Visit
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+from django.test import Client, override_settings
+from django.urls import reverse
+
+from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flush.flusher import Flusher
+from buffer.ingest.after_restore import versions_in
+from buffer.ledger.topics import sources
+from buffer.models import InventoryTracking
+from buffer.streams import streams
+from config.admin.levers import Operator
+from config.celery import app as celery
+from config.database.clock import database_now
+from config.flows import letters_of, mask_of
+from config.kafka import Replayed
+from config.probes import doctor
+from config.processes.beat import rotate_and_sweep
+from outbox.channels.handlers import handler_of
+from outbox.letters.levers import pull
+from outbox.letters.models import DeadLetter
+from tests.buffer.flush.test_flusher import age, urge
+from tests.buffer.ledger.conftest import letters as ledger_letters
+from tests.buffer.ledger.conftest import record, write
+from tests.conftest import ORDERED_AT, TOPIC_ID
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def stream():
+    return streams()["parcel-scans"]
+
+
+def scan(number: str, depot: str = "D1", **parcels: int) -> bytes:
+    listed = [{"parcel_no": parcel, "weight_g": weight} for parcel, weight in parcels.items()]
+    return msgspec.json.encode({"scan_id": number, "depot": depot, "scanned_at": ORDERED_AT, "parcels": listed})
+
+
+def scans(*values: bytes, start: int = 0) -> list[Replayed]:
+    return [
+        Replayed("parcel-scans", 0, start + number, 1_700_000_000_000 + number, b"k", value)
+        for number, value in enumerate(values)
+    ]
+
+
+@pytest.fixture
+def browser(settings):
+    settings.SECURE_SSL_REDIRECT = False
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
+
+
+def flush(stream, producer):
+    age(minutes=5)
+    urge()
+    Flusher([stream], producer).tick()
+    return producer.values
+
+
+def test_a_batch_a_supplement_and_what_was_sent_are_in_their_words(ingest, stream, producer, browser):
+    ingest(scans(scan("A", P1=5, P2=7), scan("B", P1=6)))
+    (digest,) = flush(stream, producer)
+    assert {**digest, "batch_id": 0, "flushed_at": 0} == {
+        "batch_id": 0, "flushed_at": 0, "depot": "D1", "scan_ids": ["A", "B"],
+        "parcels": [{"parcel_no": "P1", "weight_g": 6}, {"parcel_no": "P2", "weight_g": 7}],
+    }  # fmt: skip
+    sent = SimpleNamespace(value=producer.sent[0].value, headers=producer.sent[0].headers)
+    versions = versions_in(stream, sent, TOPIC_ID)
+    assert [key for key, _version in versions] == [("A", "D1"), ("B", "D1")]
+    batch = Batch.objects.get()
+    page = browser.get(reverse("admin:buffer_batch_change", args=[batch.pk])).content.decode()
+    assert "parcel_no" in page
+    assert "weight_g" in page
+
+    ingest(scans(scan("A", P1=9, P2=7), start=10))
+    assert pull("requeue", [DeadLetter.objects.get().pk], Operator("test"), "x").acted == 1
+    late = flush(stream, producer)[-1]
+    assert (late["depot"], late["scan_ids"], late["supplement_of"]) == ("D1", ["A"], str(batch.pk))
+    assert late["parcels"] == [{"parcel_no": "P1", "weight_g": 9}]
+
+
+def test_a_refused_scan_is_a_letter_with_its_key_and_what_may_be_read(ingest, stream):
+    ingest(scans(scan("A"), b"\xffnot JSON"))
+    letters = {letter.reason: letter for letter in DeadLetter.objects.filter(source="parcel-scans")}
+    assert {letter.business_key for letter in letters.values()} == {"A", ""}
+    assert "depot" in mask_of("parcel-scans")[0]
+    assert letters_of("parcel-scans").locked[0] == "scan_id"
+
+
+def test_points_move_once_and_their_letters_have_a_key(django_capture_on_commit_callbacks):
+    earned = {"earning_id": "E1", "customer_id": "C1", "points": 30}
+    with override_settings(LEDGER_UNKNOWN_STOCK="create"):
+        write(record(("points-earned", earned)), record(("points-earned", earned)))
+    assert list(InventoryTracking.objects.values_list("reference_type", "delta")) == [("POINTS_EARNED", 30)]
+    write(record(("points-earned", {"earning_id": "E2", "points": 1})))
+    assert ledger_letters()
+    letter = DeadLetter.objects.get(business_key="E2")
+    assert "points" in mask_of(letter.source)[0]
+    assert "earning_id" in letters_of(letter.source).locked
+
+
+def test_roles_get_their_rights_with_the_first_migrate():
+    rights = {
+        group.name: set(group.permissions.filter(content_type__app_label="acme").values_list("codename", flat=True))
+        for group in Group.objects.all()
+    }
+    looking = {"view_depotnote", "view_visit"}
+    assert rights["Depot desk"] == rights["Support"] == rights["Auditor"] == looking
+    assert rights["Operator"] == {*looking, "change_depotnote"}
+
+
+def test_its_pages_its_routes_and_its_task_are_there(browser):
+    DepotNote.objects.create(depot="D1", text="closed on Monday", created_at=database_now())
+    assert b"closed on Monday" in browser.get(reverse("admin:acme_depotnote_changelist")).content
+    home = browser.get(reverse("admin:index")).content.decode()
+    assert "Notes of depots" in home
+    assert "Acme parcels" in home
+    assert browser.get("/acme/hello").content == b"parcels"
+    assert "/v1/depots/{depot}/notes" in browser.get("/api/openapi.json").json()["paths"]
+    assert browser.get("/api/docs").status_code == 200
+    celery.loader.import_default_modules()  # as a worker does
+    assert "acme.tasks.count_depots" in celery.tasks
+    assert handler_of("pigeon").timeout == 5.0
+    assert "acme_depot_notes 1.0" in browser.get("/metrics").content.decode()
+
+
+def test_its_partitions_are_made_and_its_rows_swept(browser):
+    Visit.objects.create(depot="D1")
+    old = database_now() - timedelta(days=31)
+    DepotNote.objects.create(depot="D1", text="old", created_at=old)
+    call_command("rotate_partitions")
+    rotate_and_sweep()
+    assert not DepotNote.objects.exists()
+    assert "acme_visit" in browser.get(reverse("admin:partitions")).content.decode()
+
+
+def test_doctor_and_the_command_name_who_adds_what(capsys):
+    findings = {finding.name: finding for finding in doctor.examine()}
+    assert findings["extension acme"].ok
+    assert "streams: parcel-scans" in findings["extension acme"].detail
+    assert findings["depots"].detail == "0 notes"
+    call_command("extensions")
+    printed = capsys.readouterr().out
+    assert "written for spillway_ext 1.0" in printed
+    assert "points-earned" in printed
+
+
+@pytest.fixture
+def taken_away(settings):
+    """The next start, without SPILLWAY_APPS: what was stored before is there."""
+
+    def without() -> None:
+        settings.STREAMS = {name: entry for name, entry in settings.STREAMS.items() if name != "parcel-scans"}
+        settings.MOVEMENTS = {name: entry for name, entry in settings.MOVEMENTS.items() if name != "points-earned"}
+        settings.FLOWS = [path for path in settings.FLOWS if not path.startswith("acme.")]
+        for known in (streams, sources):
+            known.cache_clear()
+
+    yield without
+    for known in (streams, sources):
+        known.cache_clear()
+
+
+def test_without_it_pages_stay_up_and_say_what_is_missing(ingest, stream, producer, browser, taken_away):
+    ingest(scans(scan("A", P1=5), scan("B")))
+    flush(stream, producer)
+    ingest(scans(scan("C", P1=5), start=5))
+    taken_away()
+    letter = DeadLetter.objects.get()
+    rows = [("deadletter", letter), ("failuregroup", letter.group)]
+    pages = [reverse(f"admin:outbox_{model}_change", args=[row.pk]) for model, row in rows]
+    pages += [reverse(f"admin:outbox_{model}_changelist") for model, _row in rows]
+    for model in (Batch, Bucket, BufferedEvent):
+        pages += [reverse(f"admin:buffer_{model._meta.model_name}_changelist")]
+        pages += [
+            reverse(f"admin:buffer_{model._meta.model_name}_change", args=[row.pk]) for row in model.objects.all()
+        ]
+    pages += [reverse("admin:index"), f"{reverse('admin:find')}?q=A"]
+    for page in pages:
+        assert browser.get(page, follow=True).status_code == 200, page
+    assert "SPILLWAY_APPS" in browser.get(pages[0]).content.decode()
