@@ -1,19 +1,21 @@
 """What an extension may import: these names keep their meaning while the first number of `API` stays (docs/extensions.md).
 
-Most of them need the settings, for which the module of a SpillwayApp is read: they are loaded when one is asked for.
+Each is loaded when it is first asked for: `SpillwayApp` while the settings are read, all others need the settings.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from config.environment.extensions import API, SpillwayApp
-
 if TYPE_CHECKING:
+    from config.environment.extensions import API, SpillwayApp
     from spillway_ext.exports import *
+
+BEFORE_SETTINGS = ("API", "SpillwayApp")
 
 
 def __getattr__(name: str) -> Any:
+    home = "config.environment.extensions" if name in BEFORE_SETTINGS else "spillway_ext.exports"
     try:
-        return getattr(import_module("spillway_ext.exports"), name)
+        return getattr(import_module(home), name)
     except AttributeError:
         raise AttributeError(f"spillway_ext has no {name!r}") from None

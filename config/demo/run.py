@@ -30,6 +30,7 @@ from config.demo.simulation import Counts, from_elsewhere, read_account, samples
 from config.environment.env import BadSetting
 from config.flows import flows
 from config.processes.supervisor import Supervisor, refuse_taken_port, start_platform
+from config.processes.commands import program
 from config.processes.worker import Options
 
 # -- The demo's folder ---------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ def seconds_argument(text: str) -> float:
 def command(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
     return subprocess.run(
-        [sys.executable, "manage.py", *arguments],
+        [sys.executable, *program(), *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

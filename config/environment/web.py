@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from contextlib import suppress
 from datetime import timedelta
@@ -10,7 +11,11 @@ from pathlib import Path
 from config.environment.databases import databases
 from config.environment.env import Env
 
-BASE_DIR = Path(__file__).resolve().parent.parent.parent
+CODE = Path(__file__).resolve().parent.parent.parent
+IS_CHECKOUT = (CODE / "manage.py").exists()
+# Where the user is: beside manage.py in a checkout, else in the directory in which an installed Spillway runs.
+BASE_DIR = CODE if IS_CHECKOUT else Path(os.environ.get("SPILLWAY_DIR") or Path.cwd())
+TEMPLATES_DIR = CODE / "templates" if IS_CHECKOUT else CODE / "config" / "templates"
 env = Env(BASE_DIR / ".env")
 # What a process keeps unless a setting names another place. Where nothing can be written, the settings do.
 with suppress(OSError):
@@ -66,7 +71,7 @@ WSGI_APPLICATION = "config.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [TEMPLATES_DIR],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -100,7 +105,7 @@ USE_TZ = True
 
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "staticfiles"
-STATICFILES_DIRS = [BASE_DIR / "templates" / "static"]
+STATICFILES_DIRS = [TEMPLATES_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 
 # -- Logins ---------------------------------------------------------------------------------------

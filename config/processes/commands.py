@@ -6,10 +6,16 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, OutputWrapper
 
 from config.environment.env import BadSetting
 from config.telemetry.redaction import visible
+
+
+def program() -> list[str]:
+    """What Python runs before the name of a command: `manage.py` in a checkout, a module where Spillway is installed."""
+    return ["manage.py"] if settings.IS_CHECKOUT else ["-m", "spillway_ext.command_line"]
 
 
 class VisibleOutput(OutputWrapper):

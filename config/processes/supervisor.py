@@ -20,6 +20,7 @@ from config.database.tables import require_tables
 from config.environment.env import BadSetting
 from config.flows import flows
 from config.processes import guardian
+from config.processes.commands import program
 from config.processes.worker import wait_for_database
 from config.telemetry.logs import log
 
@@ -56,8 +57,8 @@ class Supervisor:
         return child
 
     def manage(self, name: str, *arguments: str) -> Child:
-        """Start `manage.py …` with this Python."""
-        return self.start(name, [sys.executable, "manage.py", *arguments])
+        """Start a management command with this Python."""
+        return self.start(name, [sys.executable, *program(), *arguments])
 
     def watch(self) -> list[str]:
         """Restart what died, after a longer pause each time; returns the names of what died."""

@@ -60,7 +60,7 @@ def service_name(arguments: list[str]) -> str:
     path = Path(program)
     name = path.parent.name if path.name == "__main__.py" else path.name
     words = [word for word in rest if not word.startswith("-")]
-    if name in ("manage.py", "django-admin", "django"):
+    if name in ("manage.py", "spillway", "command_line.py", "django-admin", "django"):
         return f"spillway-{'web' if words[:1] == ['runserver'] else (words or ['manage'])[0]}"
     if name == "celery":
         return f"spillway-{'beat' if 'beat' in words else 'celery_worker'}"
