@@ -4,6 +4,7 @@ Each is loaded when it is first asked for: `SpillwayApp` while the settings are 
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ BEFORE_SETTINGS = ("API", "SpillwayApp")
 
 
 def __getattr__(name: str) -> Any:
+    if find_spec(f"{__name__}.{name}"):
+        raise AttributeError(name)  # a module: the import goes on to look for it
     home = "config.environment.extensions" if name in BEFORE_SETTINGS else "spillway_ext.exports"
     try:
         return getattr(import_module(home), name)

@@ -29,8 +29,8 @@ from config.demo.embedded_kafka import API_VERSION
 from config.demo.simulation import Counts, from_elsewhere, read_account, samples_lost
 from config.environment.env import BadSetting
 from config.flows import flows
-from config.processes.supervisor import Supervisor, refuse_taken_port, start_platform
 from config.processes.commands import program
+from config.processes.supervisor import Supervisor, refuse_taken_port, start_platform
 from config.processes.worker import Options
 
 # -- The demo's folder ---------------------------------------------------------------------------------------

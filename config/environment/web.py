@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from contextlib import suppress
 from datetime import timedelta
@@ -13,9 +12,9 @@ from config.environment.env import Env
 
 CODE = Path(__file__).resolve().parent.parent.parent
 IS_CHECKOUT = (CODE / "manage.py").exists()
-# Where the user is: beside manage.py in a checkout, else in the directory in which an installed Spillway runs.
-BASE_DIR = CODE if IS_CHECKOUT else Path(os.environ.get("SPILLWAY_DIR") or Path.cwd())
-TEMPLATES_DIR = CODE / "templates" if IS_CHECKOUT else CODE / "config" / "templates"
+# Where the user is: beside manage.py in a checkout, else in the directory that is named, or in which a command is called.
+env = Env()
+BASE_DIR = CODE if IS_CHECKOUT else Path(env.text("SPILLWAY_DIR") or Path.cwd())
 env = Env(BASE_DIR / ".env")
 # What a process keeps unless a setting names another place. Where nothing can be written, the settings do.
 with suppress(OSError):
