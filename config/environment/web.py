@@ -16,6 +16,7 @@ IS_CHECKOUT = (CODE / "manage.py").exists()
 env = Env()
 BASE_DIR = CODE if IS_CHECKOUT else Path(env.text("SPILLWAY_DIR") or Path.cwd())
 env = Env(BASE_DIR / ".env")
+TEMPLATES_DIR = CODE / "templates" if IS_CHECKOUT else CODE / "config" / "templates"
 # What a process keeps unless a setting names another place. Where nothing can be written, the settings do.
 with suppress(OSError):
     (BASE_DIR / "var").mkdir(exist_ok=True)
