@@ -25,7 +25,7 @@ MAY_USE = {
         "partitions": ["telemetry", "database"],
         "processes": ["environment", "telemetry", "database", "kafka", "kafka/consumer", "partitions"],
         "probes": ["environment", "telemetry", "database", "kafka", "kafka/consumer", "partitions"],
-        "admin": ["telemetry", "database", "kafka", "partitions"],
+        "admin": ["environment", "telemetry", "database", "kafka", "partitions"],
         "demo": ["environment", "telemetry", "database", "kafka", "processes"],
     },
     "outbox": {

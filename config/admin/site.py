@@ -22,6 +22,7 @@ from config.admin.html import in_reading_order
 from config.admin.pages import ReadOnlyAdmin
 from config.admin.search import A_FEW, by_kind, page_of
 from config.database.clock import database_now
+from config.environment.extensions import extensions, release_of
 from config.partitions import configured, plan_for
 
 FLOWING = ["outbox", "buffer", "throttler", "notifications", *settings.ADDED_APPS]
@@ -62,6 +63,7 @@ class SpillwayAdminSite(admin.AdminSite):
         request.current_app = self.name
         everywhere = self.each_context(request)
         everywhere |= {"title": self.index_title, "app_list": everywhere["available_apps"]}
+        everywhere["extensions"] = [f"{app.verbose_name} ({release_of(app)})" for app in extensions()]
         if not self.may_look(request):
             return TemplateResponse(request, "admin/no_rights.html", everywhere)
         context = {**everywhere, **home(database_now()), **(extra_context or {})}

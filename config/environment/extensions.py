@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points, packages_distributions, version
 from typing import Any
@@ -68,6 +69,7 @@ def extensions() -> list[SpillwayApp]:
     return [app for app in apps.get_app_configs() if isinstance(app, SpillwayApp)]
 
 
+@cache
 def release_of(app: SpillwayApp) -> str:
     """`acme-spillway 1.0.0`, the distribution that its package comes from; the package where none says it."""
     names = packages_distributions().get(app.name.partition(".")[0], ())

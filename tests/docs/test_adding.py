@@ -17,18 +17,9 @@ from tests.tree import ROOT, read
 
 pytestmark = pytest.mark.processes
 
-CODE = [
-    "manage.py",
-    "pyproject.toml",
-    "config",
-    "outbox",
-    "buffer",
-    "notifications",
-    "throttler",
-    "spillway_ext",
-    "templates",
-    "tests",
-]
+CODE = (
+    "manage.py pyproject.toml config outbox buffer notifications throttler spillway_ext client templates tests".split()
+)
 BLOCK = re.compile(r"^```(python|diff)\n# (\S+\.py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 WALKED = re.compile(r"`(\w[\w/]*(?:/|\.py))`")
 TRY = """

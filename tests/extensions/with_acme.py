@@ -126,7 +126,7 @@ def test_its_pages_its_routes_and_its_task_are_there(browser):
     assert b"closed on Monday" in browser.get(reverse("admin:acme_depotnote_changelist")).content
     home = browser.get(reverse("admin:index")).content.decode()
     assert "Notes of depots" in home
-    assert "Acme parcels" in home
+    assert "Added by extensions: Acme parcels (acme)." in home
     assert browser.get("/acme/hello").content == b"parcels"
     assert "/v1/depots/{depot}/notes" in browser.get("/api/openapi.json").json()["paths"]
     assert browser.get("/api/docs").status_code == 200
