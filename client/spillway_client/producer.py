@@ -109,7 +109,6 @@ class Producer:
         milliseconds = int(self.options.patience * 1000)
         options = {
             "client_id": "spillway-client",
-            "linger_ms": 5,
             "delivery_timeout_ms": milliseconds,
             "allow_auto_create_topics": False,
             **dict.fromkeys(("request_timeout_ms", "max_block_ms", "bootstrap_timeout_ms"), milliseconds // 2),
