@@ -83,7 +83,8 @@ def test_what_the_broker_refuses_for_good_is_known_and_its_neighbours_leave(wire
     assert relay_promises(threading.Event(), until_idle=0) == {"sent": 6, "refused": 1}
     assert "MessageSizeTooLarge" in promises.get(pk=large).error
     assert sorted(promises.filter(state="sent").values_list("pk", flat=True)) == pks
-    assert sorted(record.key for record in records_of(wire)) == [b"invoice:%d" % number for number in range(2, 8)]
+    # What was on its way when the client ended may be there twice.
+    assert {record.key for record in records_of(wire)} == {b"invoice:%d" % number for number in range(2, 8)}
     assert dict(records_of(wire)[0].headers) == {"producer": b"billing"}
 
 
