@@ -5,16 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 from acme.models import DepotNote, Visit
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
-from django.test import Client, override_settings
+from django.test import Client
 from django.urls import reverse
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
-from buffer.flush.flusher import Flusher
 from buffer.ingest.after_restore import versions_in
 from buffer.ledger.topics import sources
 from buffer.models import InventoryTracking
@@ -23,18 +21,15 @@ from config.admin.levers import Operator
 from config.celery import app as celery
 from config.database.clock import database_now
 from config.flows import letters_of, mask_of
-from config.kafka import Replayed
 from config.probes import doctor
 from config.processes.beat import rotate_and_sweep
 from outbox.channels.handlers import handler_of
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
-from tests.buffer.flush.test_flusher import age, urge
-from tests.buffer.ledger.conftest import letters as ledger_letters
-from tests.buffer.ledger.conftest import record, write
-from tests.conftest import ORDERED_AT, TOPIC_ID
+from tests.conftest import ORDERED_AT
 
 pytestmark = pytest.mark.django_db
+pytest_plugins = ["spillway_ext.testing"]
 
 
 @pytest.fixture
@@ -42,16 +37,9 @@ def stream():
     return streams()["parcel-scans"]
 
 
-def scan(number: str, depot: str = "D1", **parcels: int) -> bytes:
+def scan(number: str, **parcels: int) -> dict:
     listed = [{"parcel_no": parcel, "weight_g": weight} for parcel, weight in parcels.items()]
-    return msgspec.json.encode({"scan_id": number, "depot": depot, "scanned_at": ORDERED_AT, "parcels": listed})
-
-
-def scans(*values: bytes, start: int = 0) -> list[Replayed]:
-    return [
-        Replayed("parcel-scans", 0, start + number, 1_700_000_000_000 + number, b"k", value)
-        for number, value in enumerate(values)
-    ]
+    return {"scan_id": number, "depot": "D1", "scanned_at": ORDERED_AT, "parcels": listed}
 
 
 @pytest.fixture
@@ -62,51 +50,53 @@ def browser(settings):
     return client
 
 
-def flush(stream, producer):
-    age(minutes=5)
-    urge()
-    Flusher([stream], producer).tick()
-    return producer.values
-
-
-def test_a_batch_a_supplement_and_what_was_sent_are_in_their_words(ingest, stream, producer, browser):
-    ingest(scans(scan("A", P1=5, P2=7), scan("B", P1=6)))
-    (digest,) = flush(stream, producer)
+def test_a_batch_a_supplement_and_what_was_sent_are_in_their_words(spillway, stream, browser):
+    spillway.push("parcel-scans", scan("A", P1=5, P2=7), scan("B", P1=6))
+    spillway.wait(seconds=2)
+    assert spillway.published("depot-digests") == []
+    spillway.wait(seconds=3)
+    (digest,) = spillway.published("depot-digests")
     assert {**digest, "batch_id": 0, "flushed_at": 0} == {
         "batch_id": 0, "flushed_at": 0, "depot": "D1", "scan_ids": ["A", "B"],
         "parcels": [{"parcel_no": "P1", "weight_g": 6}, {"parcel_no": "P2", "weight_g": 7}],
     }  # fmt: skip
-    sent = SimpleNamespace(value=producer.sent[0].value, headers=producer.sent[0].headers)
-    versions = versions_in(stream, sent, TOPIC_ID)
-    assert [key for key, _version in versions] == [("A", "D1"), ("B", "D1")]
+    sent = SimpleNamespace(value=spillway.sink.sent[0].value, headers=spillway.sink.sent[0].headers)
+    assert [key for key, _version in versions_in(stream, sent, "")] == [("A", "D1"), ("B", "D1")]
     batch = Batch.objects.get()
     page = browser.get(reverse("admin:buffer_batch_change", args=[batch.pk])).content.decode()
     assert "parcel_no" in page
     assert "weight_g" in page
 
-    ingest(scans(scan("A", P1=9, P2=7), start=10))
-    assert pull("requeue", [DeadLetter.objects.get().pk], Operator("test"), "x").acted == 1
-    late = flush(stream, producer)[-1]
+    spillway.push("parcel-scans", scan("A", P1=9, P2=7))
+    assert pull("requeue", [spillway.letters()[0].pk], Operator("test"), "x").acted == 1
+    spillway.wait(seconds=5)
+    late = spillway.published("depot-digests")[-1]
     assert (late["depot"], late["scan_ids"], late["supplement_of"]) == ("D1", ["A"], str(batch.pk))
     assert late["parcels"] == [{"parcel_no": "P1", "weight_g": 9}]
 
 
-def test_a_refused_scan_is_a_letter_with_its_key_and_what_may_be_read(ingest, stream):
-    ingest(scans(scan("A"), b"\xffnot JSON"))
-    letters = {letter.reason: letter for letter in DeadLetter.objects.filter(source="parcel-scans")}
-    assert {letter.business_key for letter in letters.values()} == {"A", ""}
+def test_a_refused_scan_is_a_letter_with_its_key_and_what_may_be_read(spillway):
+    spillway.push("parcel-scans", scan("A"), b"\xffnot JSON")
+    assert [(letter.source, letter.business_key) for letter in spillway.letters()] == [
+        ("parcel-scans", "A"), ("parcel-scans", ""),
+    ]  # fmt: skip
     assert "depot" in mask_of("parcel-scans")[0]
     assert letters_of("parcel-scans").locked[0] == "scan_id"
 
 
-def test_points_move_once_and_their_letters_have_a_key(django_capture_on_commit_callbacks):
+def test_a_topic_that_nobody_reads_is_named(spillway):
+    with pytest.raises(LookupError, match="no flow reads 'parcels'; these are read: .*parcel-scans"):
+        spillway.push("parcels", {})
+
+
+def test_points_move_once_and_their_letters_have_a_key(spillway, settings):
+    settings.LEDGER_UNKNOWN_STOCK = "create"
     earned = {"earning_id": "E1", "customer_id": "C1", "points": 30}
-    with override_settings(LEDGER_UNKNOWN_STOCK="create"):
-        write(record(("points-earned", earned)), record(("points-earned", earned)))
+    spillway.push("points-earned", earned, earned)
     assert list(InventoryTracking.objects.values_list("reference_type", "delta")) == [("POINTS_EARNED", 30)]
-    write(record(("points-earned", {"earning_id": "E2", "points": 1})))
-    assert ledger_letters()
-    letter = DeadLetter.objects.get(business_key="E2")
+    spillway.push("points-earned", {"earning_id": "E2", "points": 1})
+    (letter,) = spillway.letters()
+    assert letter.business_key == "E2"
     assert "points" in mask_of(letter.source)[0]
     assert "earning_id" in letters_of(letter.source).locked
 
@@ -173,10 +163,10 @@ def taken_away(settings):
         known.cache_clear()
 
 
-def test_without_it_pages_stay_up_and_say_what_is_missing(ingest, stream, producer, browser, taken_away):
-    ingest(scans(scan("A", P1=5), scan("B")))
-    flush(stream, producer)
-    ingest(scans(scan("C", P1=5), start=5))
+def test_without_it_pages_stay_up_and_say_what_is_missing(spillway, browser, taken_away):
+    spillway.push("parcel-scans", scan("A", P1=5), scan("B"))
+    spillway.wait(seconds=5)
+    spillway.push("parcel-scans", scan("C", P1=5))
     taken_away()
     letter = DeadLetter.objects.get()
     rows = [("deadletter", letter), ("failuregroup", letter.group)]
