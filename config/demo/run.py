@@ -93,6 +93,8 @@ def waiting_line() -> str:
 
 
 # -- The demo ------------------------------------------------------------------------------------------------
+# Of another Kafka, in `.env`: the embedded broker asks nobody who they are.
+LOCKS = ("SECURITY_PROTOCOL", "SASL_MECHANISM", "SSL_CAFILE", "SSL_CERTFILE", "SSL_KEYFILE", "SSL_KEY_PASSWORD")
 TIMINGS = {"BUFFER_IDLE_SECONDS": "3", "BUFFER_CAP_SECONDS": "15"}
 LEAST_SECONDS = 20.0
 LEAST_TRAFFIC = 5.0  # seconds behind the first sample, also where the start takes long
@@ -113,6 +115,7 @@ def demo_environment(folder: Path, kafka_port: int) -> dict[str, str]:
         # The embedded broker frees a dead member's place after its session.
         "KAFKA_API_VERSION": API_VERSION,
         "KAFKA_TRANSACTIONS": "off",
+        **{f"KAFKA_{name}": "" for name in LOCKS},
         "KAFKA_SESSION_TIMEOUT_MS": "2000",
         "KAFKA_TOPIC_PREFIX": "",
         "CELERY_BROKER_URL": "",

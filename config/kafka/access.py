@@ -5,19 +5,22 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography import x509
 from django.conf import settings
 from kafka.errors import (
     IllegalSaslStateError,
+    KafkaConnectionError,
     KafkaError,
     KafkaProtocolError,
     KafkaTimeoutError,
+    RetriableError,
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
@@ -37,10 +40,14 @@ WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PRIVATE_KEY = b"PRIVATE KEY-----"
 EXPIRED, OTHER_NAME, OTHER_ADDRESS = 10, 62, 64  # of OpenSSL
 SAY_AGAIN = 60.0  # seconds
+Result = TypeVar("Result")
 
 
-class NotLetIn(KafkaError):
-    """Somebody answers, or need not be asked: the text begins with the setting that keeps us out."""
+class NotLetIn(RetriableError):
+    """Somebody answers, or need not be asked: the text begins with the setting that keeps us out.
+
+    Worth another try: what is to be sent is not to blame.
+    """
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -109,7 +116,9 @@ def reason(failure: BaseException | None) -> str:
         return str(failure)
     if settings.KAFKA_SECURITY_PROTOCOL in TLS and (fault := fault_of_files()):
         return fault
-    if settings.KAFKA_SASL_MECHANISM == "AWS_MSK_IAM" and (fault := fault_of_aws()):
+    # Not for a connection that broke: botocore may ask the network, and who calls sends the heartbeats.
+    unsigned = any(not isinstance(error, OSError | KafkaConnectionError) for error in _chain(failure))
+    if settings.KAFKA_SASL_MECHANISM == "AWS_MSK_IAM" and unsigned and (fault := fault_of_aws()):
         return fault
     for error in _chain(failure):
         if isinstance(error, ssl.SSLError):
@@ -171,8 +180,9 @@ def _content(name: str) -> tuple[bytes, str]:
 def _fault_of_certificates(name: str, content: bytes) -> str:
     try:
         found = x509.load_pem_x509_certificates(content)
-    except ValueError:
-        return f"{name}: the file that it names holds no certificate in PEM"
+    except ValueError:  # what OpenSSL may take, though
+        fault = f"{name}: the file that it names holds no certificate in PEM"
+        return "" if b"CERTIFICATE-----" in content else fault
     # Of our own chain the first is ours; of authorities one that is valid is enough.
     ends = found[0].not_valid_after_utc if name == "KAFKA_SSL_CERTFILE" else max(c.not_valid_after_utc for c in found)
     if ends <= datetime.now(UTC):
@@ -237,6 +247,20 @@ def _data_first(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[
     return data, None if data else ending
 
 
+async def _or_broken(step: Coroutine[object, object, Result]) -> Result:
+    """Whatever keeps a connection from being made fails what waits for it: as a connection that broke, to be tried again.
+
+    kafka-python lets the producer's records fail by the error itself: a file that is gone, a password that was changed.
+    They would be refused for good.
+    """
+    try:
+        return await step
+    except KafkaConnectionError:
+        raise
+    except Exception as error:
+        raise KafkaConnectionError(error) from error
+
+
 def _at_a_closed_door(failure: BaseException | None) -> str:
     """What stands behind "Unable to bootstrap from …" where nobody says why."""
     if failure is None:
@@ -257,13 +281,15 @@ class ExplainingManager(KafkaConnectionManager):
         self._why = ""
 
     async def _build_transport(self, node: object, timeout_at: float | None = None) -> KafkaTCPTransport:
-        transport = await super()._build_transport(node, timeout_at=timeout_at)
+        transport = await _or_broken(super()._build_transport(node, timeout_at=timeout_at))
         transport._sock_recv = partial(_data_first, transport._sock_recv)
         return transport
 
     async def _connect(self, node: object, conn: KafkaConnection, **options: object) -> None:
         conn.init_future.add_errback(self._remember)
         conn.close_future.add_errback(self._remember)
+        authenticate = conn._sasl_authenticate
+        conn._sasl_authenticate = lambda *given: _or_broken(authenticate(*given))
         await super()._connect(node, conn, **options)
 
     async def _do_bootstrap(self, deadline: float | None) -> object:
@@ -277,6 +303,9 @@ class ExplainingManager(KafkaConnectionManager):
 
     def _remember(self, failure: BaseException) -> None:
         why = reason(failure)
+        refused = any(isinstance(error, SaslAuthenticationFailedError) for error in _chain(failure))
+        if refused and settings.KAFKA_SASL_MECHANISM == "OAUTHBEARER":
+            tokens().refused()
         if why or not self._why:
             self._failure, self._why = failure, why
         if not self.bootstrapped or not why:

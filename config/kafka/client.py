@@ -21,10 +21,12 @@ from kafka.admin import ConfigResourceType as ConfigResourceType
 from kafka.admin import MemberToRemove as MemberToRemove
 from kafka.structs import OffsetAndTimestamp
 
-from config.kafka.access import NotLetIn, access_options
+from config.kafka.access import NotLetIn as NotLetIn
+from config.kafka.access import access_options
 from config.kafka.internals import DamagedBatch as DamagedBatch
 from config.kafka.internals import unpack_leanly
 from config.kafka.records import Record
+from config.kafka.tokens import TokenUnavailable
 from config.telemetry.redaction import one_line
 
 KafkaError = kafka.errors.KafkaError
@@ -128,7 +130,7 @@ def connection_options() -> dict[str, object]:
 
 def in_one_line(error: kafka.errors.KafkaError) -> str:
     """What went wrong with Kafka, beginning with the setting to look at."""
-    if isinstance(error, NotLetIn):
+    if isinstance(error, NotLetIn | TokenUnavailable):
         return one_line(error)
     return f"KAFKA_BOOTSTRAP_SERVERS={','.join(settings.KAFKA_BOOTSTRAP_SERVERS)}: {one_line(error)}"
 

@@ -132,6 +132,8 @@ class Producer:
         except client.KafkaTimeoutError as error:
             why = Failed(f"{message.topic}: {error} (is the broker up, and has create_topics made the topic?)")
             return absent.setdefault(message.topic, why)
+        except client.NotLetIn as error:  # nor will the next message be
+            return absent.setdefault(message.topic, Failed(one_line(error)[:500]))
         except client.RetriableError as error:
             return Failed(one_line(error)[:500])
         except client.KafkaError as error:

@@ -25,6 +25,7 @@ from config.telemetry.redaction import one_line
 
 MOST_BYTES = 1_000_000  # of an answer
 UNTOLD_LIFE = 300.0  # seconds, of a token about which nobody says when it ends
+LONGEST_LIFE = 86_400.0  # seconds: what lives longer is renewed twice a day
 TRANSIT = 5.0  # seconds, at most, before its end from which on a token is not shown any more
 AGAIN = 2.0  # seconds after which a provider that gave none is asked again
 MOST_UNUSED = 2
@@ -48,9 +49,10 @@ class TokenUnavailable(KafkaConnectionError):
 
 @dataclass(frozen=True)
 class Token:
-    """`renewed_at` and `ended_at` are times of `time.monotonic()`."""
+    """All but the text are times of `time.monotonic()`."""
 
     text: str
+    given_at: float
     renewed_at: float
     ended_at: float
 
@@ -71,15 +73,13 @@ class TokenClient:
         """A new token. Raises TokenUnavailable."""
         started = time.monotonic()
         answer = self._answer()
-        text, life = answer.get("access_token"), answer.get("expires_in")
+        text = answer.get("access_token")
         if not isinstance(text, str) or not BEARER.fullmatch(text):
             raise TokenUnavailable("KAFKA_OAUTH_TOKEN_URL: the answer has no access_token")
-        if not isinstance(life, int | float):
-            end = end_of(text)
-            life = end.timestamp() - time.time() if end else UNTOLD_LIFE
-        if life <= 0:
+        life = min(_life_of(text, answer.get("expires_in")), LONGEST_LIFE)
+        if not life > 0:  # nan is not, either
             raise TokenUnavailable("KAFKA_OAUTH_TOKEN_URL: the provider gives a token that has expired")
-        return Token(text, started + life / 2, started + life - min(TRANSIT, life / 10))
+        return Token(text, started, started + life / 2, started + life - min(TRANSIT, life / 10))
 
     def _answer(self) -> dict[str, object]:
         asked = {"grant_type": "client_credentials", "scope": self.scope, "audience": self.audience}
@@ -97,7 +97,7 @@ class TokenClient:
                 "KAFKA_OAUTH_CAFILE" if isinstance(cause, ssl.SSLCertVerificationError) else "KAFKA_OAUTH_TOKEN_URL"
             )
             raise TokenUnavailable(f"{setting}: the provider cannot be asked for a token: {one_line(cause)}") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             raise TokenUnavailable("KAFKA_OAUTH_TOKEN_URL: the answer is no object of JSON")
@@ -140,6 +140,11 @@ class Tokens(AbstractTokenProvider):
             if self._timer is None or not self._timer.is_alive():  # also in a process that was forked
                 self._renew_at(token.renewed_at)
         return token.text
+
+    def refused(self) -> None:
+        """The broker does not take the token: whoever asks next has a new one, unless it is new itself."""
+        if self._token and time.monotonic() >= self._token.given_at + AGAIN:
+            self._token = None
 
     def extensions(self) -> dict[str, str]:
         """What is told beside the token: some clouds ask for the name of the cluster."""
@@ -214,6 +219,15 @@ def end_of(token: str) -> datetime | None:
         )
     except (IndexError, KeyError, TypeError, ValueError, OverflowError, OSError):
         return None
+
+
+def _life_of(token: str, told: object) -> float:
+    """Seconds, as the provider says, who may say it as text; else as the token does."""
+    try:
+        return float(told)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        end = end_of(token)
+        return end.timestamp() - time.time() if end else UNTOLD_LIFE
 
 
 def _refusal(error: HTTPError) -> str:

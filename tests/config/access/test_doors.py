@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from config.kafka import Outgoing, Producer, Sent, access, client
+from config.kafka import Failed, Outgoing, Producer, Sent, access, client
+from config.kafka.client import new_producer
 from config.kafka.reader import Reader
 from config.kafka.topics import create_topics, topic_name
 from config.kafka.transactional_producer import Committed, TransactionalProducer
@@ -195,7 +197,7 @@ def test_files_that_are_renewed_are_read_at_the_next_connection(
     settings.KAFKA_SSL_CERTFILE, settings.KAFKA_SSL_KEYFILE = doors.authority.sign("renewed")
     with closing(client.new_admin(request_timeout_ms=2_000)) as admin:
         doors.authority.sign("renewed", -timedelta(days=1))
-        drop_connections(admin)
+        drop_connections(admin._manager)
         with pytest.raises(client.KafkaError):
             admin.list_topics()
         assert "expired on" in knock()
@@ -209,8 +211,8 @@ def test_files_that_are_renewed_are_read_at_the_next_connection(
         wait_for(back, 20, "the client to be let in again")
 
 
-def drop_connections(admin: Any) -> None:
-    admin._net.call_soon_threadsafe(lambda: [conn.close() for conn in list(admin._manager._conns.values())])
+def drop_connections(manager: Any) -> None:
+    manager._net.call_soon_threadsafe(lambda: [conn.close() for conn in list(manager._conns.values())])
 
 
 def test_a_transaction_outlives_its_token(enter: Enter, settings: Any, provider: Provider) -> None:
@@ -253,6 +255,49 @@ def test_a_client_without_new_tokens_is_shut_out_and_says_why(
         assert refused["error"] == "KAFKA_OAUTH_TOKEN_URL: the provider gives no token (HTTP 503)"
         provider.answer = provider.give
         wait_for(lambda: not out(), 20, "the client to be let in again")
+
+
+def test_messages_wait_while_nobody_is_let_in(enter: Enter, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is refused for good is a dead letter; this is none's fault. And the door is tried once for all."""
+    enter("scram")
+    settings.KAFKA_SASL_PASSWORD = "wr0ng"
+    tried = []
+    monkeypatch.setattr(client, "new_producer", lambda **given: tried.append(1) or new_producer(**given))
+    with closing(Producer(bootstrap_timeout_ms=2_500)) as producer:
+        results = producer.send_all([Outgoing("t", "k", b"value")] * 5)
+    assert [type(result) for result in results] == [Failed] * 5
+    assert "KAFKA_SASL_PASSWORD" in results[0].error
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize("door", ["mtls", "oauth"])
+def test_messages_wait_while_a_producer_that_was_let_in_is_not_any_more(
+    door: str, enter: Enter, settings: Any, provider: Provider, doors: Doors
+) -> None:
+    provider.life = 4.0
+    enter(door)
+    settings.KAFKA_TOPICS = {"in": {"partitions": 1}}
+    create_topics()
+    message = Outgoing(topic_name("in"), "k", b"value")
+    impatient = {"bootstrap_timeout_ms": 2_500, "max_block_ms": 2_500, "delivery_timeout_ms": 2_500}
+    with closing(Producer(patience=5, request_timeout_ms=2_000, **impatient)) as producer:
+        assert isinstance(producer.send_all([message])[0], Sent)
+        if door == "mtls":
+            moved = Path(settings.KAFKA_SSL_CERTFILE)
+            moved.rename(moved.with_name("moved.pem"))
+            drop_connections(producer._client._sender._client._manager)
+        else:
+            provider.answer = lies(provider, aud="another")
+        results: list[object] = []
+        wait_for(
+            lambda: results.extend(producer.send_all([message])) or not isinstance(results[-1], Sent), 20, "an end"
+        )
+        assert isinstance(results[-1], Failed)
+        if door == "mtls":
+            doors.authority.sign("worker", password="key p4ssword")
+        else:
+            provider.answer = provider.give
+        wait_for(lambda: isinstance(producer.send_all([message])[0], Sent), 30, "the producer to be let in again")
 
 
 @pytest.mark.django_db

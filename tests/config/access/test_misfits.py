@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +15,7 @@ from django.core import checks
 
 from config.kafka import access, client
 from tests.config.access.authority import Authority
+from tests.config.access.provider import Provider
 
 OAUTH = {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_MECHANISM": "OAUTHBEARER"}
 WHOLE = {**OAUTH, **{f"KAFKA_OAUTH_{name}": "https://id.test" for name in ("TOKEN_URL", "CLIENT_ID", "CLIENT_SECRET")}}
@@ -63,6 +67,17 @@ def test_a_secret_over_the_net_without_tls_is_a_warning(settings: Any) -> None:
     assert not [found for found in checks.run_checks() if found.id == "spillway.W003"]
     settings.KAFKA_OAUTH_TOKEN_URL = "http://id.example.com/token"
     assert [found.level for found in checks.run_checks() if found.id == "spillway.W003"] == [checks.WARNING]
+
+
+def test_a_broker_whose_certificate_has_expired_is_told_from_one_that_is_away(
+    authority: Authority, settings: Any, knock: Callable[[], str]
+) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*authority.sign("old", -timedelta(days=1)))
+    with Provider(tls=tls) as server:  # any server with TLS will do
+        settings.KAFKA_BOOTSTRAP_SERVERS = [server.url.split("/")[2]]
+        settings.KAFKA_SECURITY_PROTOCOL, settings.KAFKA_SSL_CAFILE = "SSL", authority.file
+        assert "KAFKA_BOOTSTRAP_SERVERS: the broker's certificate has expired" in knock()
 
 
 class Session:

@@ -120,6 +120,16 @@ def test_tokens_that_nobody_asks_for_are_not_renewed_for_ever(clock: Clock, prov
     assert clock.timers
 
 
+def test_a_token_that_the_broker_refuses_is_not_shown_again(clock: Clock, provider: Provider) -> None:
+    found = Tokens(client(provider), {})
+    first = found.token()
+    found.refused()
+    assert found.token() == first  # nobody is asked without a pause
+    clock.go_to(1002)
+    found.refused()
+    assert found.token() != first
+
+
 def test_many_who_ask_at_once_are_given_one_token(provider: Provider) -> None:
     found, given = Tokens(client(provider), {}), list[str]()
     asking = [threading.Thread(target=lambda: given.append(found.token())) for _ in range(8)]
@@ -160,6 +170,8 @@ def answer(status: int = 200, **content: object) -> tuple[int, bytes]:
         ((200, b"[]"), "KAFKA_OAUTH_TOKEN_URL: the answer is no object of JSON"),
         (answer(), "KAFKA_OAUTH_TOKEN_URL: the answer has no access_token"),
         (answer(access_token="a\x01auth=Bearer b"), "KAFKA_OAUTH_TOKEN_URL: the answer has no access_token"),
+        (answer(access_token="abc", expires_in=float("nan")), "KAFKA_OAUTH_TOKEN_URL: the provider gives a token that"),
+        ((200, b"[" * 100_000), "KAFKA_OAUTH_TOKEN_URL: the answer is no object of JSON"),
         (
             answer(access_token="abc", expires_in=0),
             "KAFKA_OAUTH_TOKEN_URL: the provider gives a token that has expired",
@@ -183,14 +195,16 @@ def test_a_provider_that_is_silent_is_not_waited_for(provider: Provider) -> None
     held.set()
 
 
-@pytest.mark.parametrize("expires_in", [60, None])
+@pytest.mark.parametrize("expires_in", [60, "60", None, [], "a minute"])
 def test_the_life_of_a_token_is_told_beside_it_or_in_it(
-    expires_in: int | None, clock: Clock, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    expires_in: object, clock: Clock, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = provider.token()
     clock.now = end_of(text).timestamp() - 60
     provider.answer = lambda _form: answer(access_token=text, expires_in=expires_in)
     assert client(provider).fetch().renewed_at == pytest.approx(clock.now + 30)
+    provider.answer = lambda _form: answer(access_token="opaque", expires_in=1e300)
+    assert client(provider).fetch().renewed_at == pytest.approx(clock.now + tokens.LONGEST_LIFE / 2)
     provider.answer = lambda _form: answer(access_token="opaque")
     assert client(provider).fetch().renewed_at == pytest.approx(clock.now + tokens.UNTOLD_LIFE / 2)
 
