@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import sys
 from collections.abc import Callable
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 from django.core import checks
+from kafka.errors import KafkaConnectionError
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.metadata import MetadataRequest
 
 from config.kafka import access, client
 from tests.config.access.authority import Authority
@@ -78,6 +82,23 @@ def test_a_broker_whose_certificate_has_expired_is_told_from_one_that_is_away(
         settings.KAFKA_BOOTSTRAP_SERVERS = [server.url.split("/")[2]]
         settings.KAFKA_SECURITY_PROTOCOL, settings.KAFKA_SSL_CAFILE = "SSL", authority.file
         assert "KAFKA_BOOTSTRAP_SERVERS: the broker's certificate has expired" in knock()
+
+
+def test_a_file_that_is_gone_fails_what_waits_for_the_connection_as_one_that_broke(
+    authority: Authority, settings: Any
+) -> None:
+    """By the error itself, which is none of Kafka's, whoever sent the request would end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        settings.KAFKA_BOOTSTRAP_SERVERS = [f"127.0.0.1:{server.getsockname()[1]}"]
+        settings.KAFKA_SECURITY_PROTOCOL, settings.KAFKA_SSL_CAFILE = "SSL", "/none.pem"
+        net = NetworkSelector()
+        manager = access.ExplainingManager(net, **client.connection_options())
+        (node,) = manager.cluster.bootstrap_brokers()
+        waiting = manager.get_connection(node.node_id).send_request(MetadataRequest())
+        net.poll(timeout_ms=5_000, future=waiting)
+        assert isinstance(waiting.exception, KafkaConnectionError)
+        assert access.reason(waiting.exception).startswith("KAFKA_SSL_CAFILE: cannot read the file")
+        manager.close()
 
 
 class Session:
