@@ -272,6 +272,28 @@ def _at_a_closed_door(failure: BaseException | None) -> str:
     return f": {one_line(failure)}{hint if asks else ''}"
 
 
+class LastingConnection(KafkaConnection):
+    """A connection that logs in again while it is busy."""
+
+    async def _sasl_authenticate(self, timeout_at: float | None = None) -> None:
+        await _or_broken(super()._sasl_authenticate(timeout_at))
+
+    def send_buffered(self) -> None:
+        """Send what came meanwhile, but no more than may be in flight: the rest when answers have come.
+
+        kafka-python 3.0.12 takes all of it as sent. What is above its limit it writes when fewer than that are
+        unanswered, which is never: after 30 s the connection breaks, and a consumer has lost its place in the group.
+        """
+        while self._request_buffer and not self.paused:
+            request, future, timeout_at = self._request_buffer.popleft()
+            self._send_request(request, future=future, timeout_at=timeout_at)
+
+    def unpause(self, why: str) -> None:
+        super().unpause(why)
+        if self.connected and not self._reauth.is_reauthenticating:
+            self.send_buffered()
+
+
 class ExplainingManager(KafkaConnectionManager):
     """kafka-python 3.0.12 tries until its time is over and says "Unable to bootstrap", whatever the reason."""
 
@@ -286,10 +308,9 @@ class ExplainingManager(KafkaConnectionManager):
         return transport
 
     async def _connect(self, node: object, conn: KafkaConnection, **options: object) -> None:
+        conn.__class__ = LastingConnection  # there is no option for it
         conn.init_future.add_errback(self._remember)
         conn.close_future.add_errback(self._remember)
-        authenticate = conn._sasl_authenticate
-        conn._sasl_authenticate = lambda *given: _or_broken(authenticate(*given))
         await super()._connect(node, conn, **options)
 
     async def _do_bootstrap(self, deadline: float | None) -> object:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.protocol.metadata import MetadataRequest
 
 from config.kafka import Failed, Outgoing, Producer, Sent, access, client
 from config.kafka.client import new_producer
@@ -231,6 +232,23 @@ def test_a_transaction_outlives_its_token(enter: Enter, settings: Any, provider:
         transactions.send(topic, 0, b"k", b"after", [])
         assert transactions.commit({}, None) == Committed()
     assert values_of(topic) == [b"before", b"after"]
+
+
+def test_what_was_asked_while_a_connection_logged_in_again_is_answered(enter: Enter) -> None:
+    """More of it than the client may have unanswered, twice over."""
+    enter("scram")
+    with closing(client.new_admin()) as admin:
+        admin.list_topics()
+        (conn,) = admin._manager._conns.values()
+
+        async def ask() -> list[Any]:
+            conn._reauth._reauthenticating = True
+            asked = [conn.send_request(MetadataRequest(topics=[])) for _ in range(12)]
+            conn._reauth._reauthenticating = False
+            conn.send_buffered()
+            return [await admin._manager.wait_for(answer, 5_000) for answer in asked]
+
+        assert len(admin._net.run(ask)) == 12
 
 
 def test_a_client_without_new_tokens_is_shut_out_and_says_why(
