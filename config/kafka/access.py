@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ssl
-import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
 
 from cryptography import x509
 from django.conf import settings
@@ -19,19 +15,12 @@ from kafka.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaProtocolError,
-    KafkaTimeoutError,
     RetriableError,
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
-from kafka.net.compat import KafkaNetClient
-from kafka.net.connection import KafkaConnection
-from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaTCPTransport
 
 from config.kafka.tokens import TokenUnavailable, tokens
-from config.telemetry.logs import log
 from config.telemetry.redaction import one_line
 
 TLS = ("SSL", "SASL_SSL")
@@ -39,8 +28,6 @@ SASL = ("SASL_PLAINTEXT", "SASL_SSL")
 WITH_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PRIVATE_KEY = b"PRIVATE KEY-----"
 EXPIRED, OTHER_NAME, OTHER_ADDRESS = 10, 62, 64  # of OpenSSL
-SAY_AGAIN = 60.0  # seconds
-Result = TypeVar("Result")
 
 
 class NotLetIn(RetriableError):
@@ -70,7 +57,6 @@ def access_options() -> dict[str, object]:
     }
     return {
         "security_protocol": settings.KAFKA_SECURITY_PROTOCOL,
-        "kafka_client": ExplainingClient,
         "ssl_password": settings.KAFKA_SSL_KEY_PASSWORD,  # also where it is empty: without any, OpenSSL asks the terminal
         "sasl_oauth_token_provider": tokens() if settings.KAFKA_SASL_MECHANISM == "OAUTHBEARER" else None,
         **{name: value for name, value in options.items() if value},
@@ -126,6 +112,11 @@ def reason(failure: BaseException | None) -> str:
         if isinstance(error, KafkaError) and (why := _reason_of_sasl(error)):
             return why
     return ""
+
+
+def is_refused(failure: BaseException) -> bool:
+    """Whether the broker has looked at our password or token, and says no."""
+    return any(isinstance(error, SaslAuthenticationFailedError) for error in _chain(failure))
 
 
 def fault_of_files() -> str:
@@ -231,116 +222,3 @@ def _reason_of_sasl(error: KafkaError) -> str:
     if ended := tokens().ended():
         return f"KAFKA_OAUTH_TOKEN_URL: the provider's token expired on {ended:%Y-%m-%d %H:%M:%S} UTC, the broker refuses it"
     return f"KAFKA_OAUTH_SCOPE: the broker refuses the token ({one_line(error)}): issuer, audience, scope, key or clock"
-
-
-# -- The client that says so -------------------------------------------------------------------------------------------
-class _Said:
-    """What was said of later connections, at most once a minute in a process."""
-
-    lock = threading.Lock()
-    until = 0.0
-
-
-def _data_first(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[bytes, Exception | None]:
-    """kafka-python drops what came right before the other side hung up: the broker's word why it does so."""
-    data, ending = receive()
-    return data, None if data else ending
-
-
-async def _or_broken(step: Coroutine[object, object, Result]) -> Result:
-    """Whatever keeps a connection from being made fails what waits for it: as a connection that broke, to be tried again.
-
-    kafka-python lets the producer's records fail by the error itself: a file that is gone, a password that was changed.
-    They would be refused for good.
-    """
-    try:
-        return await step
-    except KafkaConnectionError:
-        raise
-    except Exception as error:
-        raise KafkaConnectionError(error) from error
-
-
-def _at_a_closed_door(failure: BaseException | None) -> str:
-    """What stands behind "Unable to bootstrap from …" where nobody says why."""
-    if failure is None:
-        return ""
-    asks = "disconnected" in str(failure) and settings.KAFKA_SECURITY_PROTOCOL not in SASL
-    hint = (
-        f"; a listener that asks for a log-in does so with KAFKA_SECURITY_PROTOCOL={settings.KAFKA_SECURITY_PROTOCOL}"
-    )
-    return f": {one_line(failure)}{hint if asks else ''}"
-
-
-class LastingConnection(KafkaConnection):
-    """A connection that logs in again while it is busy."""
-
-    async def _sasl_authenticate(self, timeout_at: float | None = None) -> None:
-        await _or_broken(super()._sasl_authenticate(timeout_at))
-
-    def send_buffered(self) -> None:
-        """Send what came meanwhile, but no more than may be in flight: the rest when answers have come.
-
-        kafka-python 3.0.12 takes all of it as sent. What is above its limit it writes when fewer than that are
-        unanswered, which is never: after 30 s the connection breaks, and a consumer has lost its place in the group.
-        """
-        while self._request_buffer and not self.paused:
-            request, future, timeout_at = self._request_buffer.popleft()
-            self._send_request(request, future=future, timeout_at=timeout_at)
-
-    def unpause(self, why: str) -> None:
-        super().unpause(why)
-        if self.connected and not self._reauth.is_reauthenticating:
-            self.send_buffered()
-
-
-class ExplainingManager(KafkaConnectionManager):
-    """kafka-python 3.0.12 tries until its time is over and says "Unable to bootstrap", whatever the reason."""
-
-    def __init__(self, net: NetworkSelector, **configs: object) -> None:
-        super().__init__(net, **configs)
-        self._failure: BaseException | None = None  # the last one, or the last that tells a reason
-        self._why = ""
-
-    async def _build_transport(self, node: object, timeout_at: float | None = None) -> KafkaTCPTransport:
-        transport = await _or_broken(super()._build_transport(node, timeout_at=timeout_at))
-        transport._sock_recv = partial(_data_first, transport._sock_recv)
-        return transport
-
-    async def _connect(self, node: object, conn: KafkaConnection, **options: object) -> None:
-        conn.__class__ = LastingConnection  # there is no option for it
-        conn.init_future.add_errback(self._remember)
-        conn.close_future.add_errback(self._remember)
-        await super()._connect(node, conn, **options)
-
-    async def _do_bootstrap(self, deadline: float | None) -> object:
-        self._failure, self._why = None, ""
-        try:
-            return await super()._do_bootstrap(deadline)
-        except KafkaTimeoutError as error:
-            if self._why:
-                raise NotLetIn(self._why) from self._failure
-            raise KafkaTimeoutError(f"{error.args[0]}{_at_a_closed_door(self._failure)}") from error
-
-    def _remember(self, failure: BaseException) -> None:
-        why = reason(failure)
-        refused = any(isinstance(error, SaslAuthenticationFailedError) for error in _chain(failure))
-        if refused and settings.KAFKA_SASL_MECHANISM == "OAUTHBEARER":
-            tokens().refused()
-        if why or not self._why:
-            self._failure, self._why = failure, why
-        if not self.bootstrapped or not why:
-            return  # who starts the client hears of it; a broker that is away is told by others
-        with _Said.lock:
-            if time.monotonic() < _Said.until:
-                return
-            _Said.until = time.monotonic() + SAY_AGAIN
-        log.error("kafka_refuses", error=why)
-
-
-class ExplainingClient(KafkaNetClient):
-    """Takes the place of kafka-python's own in every client (its option `kafka_client`)."""
-
-    def __init__(self, net: NetworkSelector = None, manager: KafkaConnectionManager = None, **configs: object) -> None:
-        net = net or NetworkSelector(**configs)
-        super().__init__(net, manager or ExplainingManager(net, **configs), **configs)

@@ -23,6 +23,7 @@ from kafka.structs import OffsetAndTimestamp
 
 from config.kafka.access import NotLetIn as NotLetIn
 from config.kafka.access import access_options
+from config.kafka.connection_internals import ExplainingClient
 from config.kafka.internals import DamagedBatch as DamagedBatch
 from config.kafka.internals import unpack_leanly
 from config.kafka.records import Record
@@ -124,6 +125,7 @@ def connection_options() -> dict[str, object]:
         "api_version": settings.KAFKA_API_VERSION,
         "bootstrap_timeout_ms": 10_000,
         "reconnect_backoff_max_ms": 2_000,
+        "kafka_client": ExplainingClient,
         **access_options(),
     }
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kafka.protocol.metadata import MetadataRequest
 
-from config.kafka import Failed, Outgoing, Producer, Sent, access, client
+from config.kafka import Failed, Outgoing, Producer, Sent, client, connection_internals
 from config.kafka.client import new_producer
 from config.kafka.reader import Reader
 from config.kafka.topics import create_topics, topic_name
@@ -259,7 +259,7 @@ def test_a_client_without_new_tokens_is_shut_out_and_says_why(
     enter("oauth")
     with closing(client.new_admin(request_timeout_ms=2_000)) as admin:
         provider.answer = lambda _form: (503, b"")
-        monkeypatch.setattr(access._Said, "until", 0.0)
+        monkeypatch.setattr(connection_internals._Said, "until", 0.0)
 
         def out() -> bool:
             with suppress(client.KafkaError):

@@ -18,6 +18,7 @@ from kafka.net.selector import NetworkSelector
 from kafka.protocol.metadata import MetadataRequest
 
 from config.kafka import access, client
+from config.kafka.connection_internals import ExplainingManager
 from tests.config.access.authority import Authority
 from tests.config.access.provider import Provider
 
@@ -92,7 +93,7 @@ def test_a_file_that_is_gone_fails_what_waits_for_the_connection_as_one_that_bro
         settings.KAFKA_BOOTSTRAP_SERVERS = [f"127.0.0.1:{server.getsockname()[1]}"]
         settings.KAFKA_SECURITY_PROTOCOL, settings.KAFKA_SSL_CAFILE = "SSL", "/none.pem"
         net = NetworkSelector()
-        manager = access.ExplainingManager(net, **client.connection_options())
+        manager = ExplainingManager(net, **client.connection_options())
         (node,) = manager.cluster.bootstrap_brokers()
         waiting = manager.get_connection(node.node_id).send_request(MetadataRequest())
         net.poll(timeout_ms=5_000, future=waiting)

@@ -1,4 +1,4 @@
-"""kafka-python still has the private attributes that the two internals.py of config/kafka use."""
+"""kafka-python still has the private attributes that the three internals.py of config/kafka use."""
 
 import ast
 import inspect
@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 import kafka
 import pytest
 from kafka.consumer.fetcher import Fetcher
+from kafka.net.connection import KafkaConnection, SaslReauthenticator
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.transport import KafkaTCPTransport
 from kafka.producer.producer_batch import ProducerBatch
 from kafka.record.legacy_records import LegacyRecordBatch
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
@@ -17,7 +20,7 @@ from config.kafka import internals
 from tests.tree import ROOT
 
 FOLDER = Path(internals.__file__).parent
-INTERNALS = ("internals.py", "producer_internals.py")
+INTERNALS = ("internals.py", "producer_internals.py", "connection_internals.py")
 NO_BROKER: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "api_version": (2, 3)}
 
 
@@ -213,6 +216,46 @@ USED: dict[str, tuple[str, Callable[[Clients], Any]]] = {
     "_net": (
         "nap: the client's own loop, whose sleep can be awaited",
         lambda clients: inspect.isawaitable(clients.consumer._net.sleep(0)),
+    ),
+    "_build_transport": (
+        "ExplainingManager: makes the way to a broker, and reads the files of certificates",
+        lambda _clients: takes(KafkaConnectionManager._build_transport, "self", "node", "timeout_at"),
+    ),
+    "_connect": (
+        "ExplainingManager: what a new connection begins with, before anything is sent",
+        lambda _clients: "self._net.call_soon(lambda: self._connect(node, conn, "
+        in inspect.getsource(KafkaConnectionManager.get_connection),
+    ),
+    "_do_bootstrap": (
+        "ExplainingManager: tries until its deadline, then raises KafkaTimeoutError, whatever the reason",
+        lambda _clients: (
+            takes(KafkaConnectionManager._do_bootstrap, "self", "deadline")
+            and "raise Errors.KafkaTimeoutError(" in inspect.getsource(KafkaConnectionManager._do_bootstrap)
+        ),
+    ),
+    "_sasl_authenticate": (
+        "LastingConnection: the log-in, the first one and each later one",
+        lambda _clients: (
+            takes(KafkaConnection._sasl_authenticate, "self", "timeout_at")
+            and "self._conn._sasl_authenticate()" in inspect.getsource(SaslReauthenticator)
+        ),
+    ),
+    "_sock_recv": (
+        "_data_first: what came, and the error behind it, for which the caller drops what came",
+        lambda _clients: "recvd_data, err = self._sock_recv()" in inspect.getsource(KafkaTCPTransport),
+    ),
+    "_request_buffer": (
+        "LastingConnection: what was asked while it logged in",
+        lambda _clients: "self._request_buffer.append((request, future, timeout_at))"
+        in inspect.getsource(KafkaConnection.send_request),
+    ),
+    "_send_request": (
+        "LastingConnection: pauses the connection when as many are in flight as may be",
+        lambda _clients: "self.pause('max_in_flight')" in inspect.getsource(KafkaConnection._send_request),
+    ),
+    "_reauth": (
+        "LastingConnection: whether it is logging in again",
+        lambda _clients: isinstance(SaslReauthenticator.is_reauthenticating, property),
     ),
     "_commit_offsets_sync_async": (
         "commit_inside: a commit that a rebalance callback can await",
