@@ -36,8 +36,8 @@ def beginning_with(rows: models.QuerySet, field: str, text: str, most: int = MOS
     high: object = text + LAST
     if isinstance(field_of(rows.model, field), models.UUIDField):
         digits = text.replace("-", "").lower()
-        if not HEX.fullmatch(digits):
-            return []
+        if not HEX.fullmatch(digits) or text.lower() not in (digits, str(UUID(digits.ljust(32, "0")))[: len(text)]):
+            return []  # such as A-471: no UUID has its dashes there
         low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
     begun = rows.filter(**{f"{field}__gte": low, f"{field}__lte": high}).order_by(field)
     return list(begun.values_list("pk", flat=True)[:most])

@@ -180,9 +180,8 @@ def own_names() -> Collection[str]:
     """The names that whoever runs Spillway reads in its settings: those themselves, and topics, as they are on the broker."""
     if not settings.configured:  # a setting is wrong: nobody has topics yet
         return Env.asked
-    return {*Env.asked, "HANDLERS", "STREAMS"} | {
-        f"{settings.KAFKA_TOPIC_PREFIX}{topic}" for topic in settings.KAFKA_TOPICS
-    }
+    prefix = settings.KAFKA_TOPIC_PREFIX  # looked up once: a list of letters comes here for each row
+    return {*Env.asked, "HANDLERS", "STREAMS", *(f"{prefix}{topic}" for topic in settings.KAFKA_TOPICS)}
 
 
 def masked(payload: bytes | memoryview | str | None, readable: Collection[str], named: Collection[str] = ()) -> str:

@@ -13,6 +13,7 @@ from config.fields import IdentifierField
 from notifications.orders.models import Order
 from outbox.letters.models import DeadLetter
 from tests.config.admin.conftest import list_of
+from tests.notifications.conftest import order as order
 
 pytestmark = pytest.mark.django_db
 
@@ -66,6 +67,15 @@ def test_an_id_and_a_number_of_an_order_are_found_by_their_beginning(boss):
         assert str(order.pk) in shown(boss, Order, text, [])[1], text
     for text in ("tom", "tom@example", "%", "0_0"):
         assert str(order.pk) not in shown(boss, Order, text, [])[1], text
+
+
+def test_no_id_is_looked_for_by_what_has_its_dashes_elsewhere(order, django_assert_num_queries):
+    digits = order.pk.hex[:8]
+    for text in (digits, f"{digits}-", str(order.pk)[:20].upper(), str(order.pk)):
+        assert beginning_with(Order.objects.all(), "id", text) == [order.pk], text
+    with django_assert_num_queries(0):
+        for text in (f"{digits[0]}-{digits[1:]}", f"{digits}--", f"-{digits}", f"{digits[:4]}-"):
+            assert beginning_with(Order.objects.all(), "id", text) == [], text
 
 
 def test_a_letter_is_found_by_the_beginning_of_what_it_is_about(boss):
