@@ -23,7 +23,7 @@ from outbox.channels.handlers import handlers, silent_there
 from outbox.channels.models import ChannelState
 from outbox.delivery.message_letters import MessageLetters
 from outbox.home import OutboxNumbers, gauges, home_row, state_fact
-from outbox.letters.overview import groups_still_so, letters_ever
+from outbox.letters.overview import groups_still_so, letters_diagnosis, letters_ever
 from outbox.messages.models import FLOW, DeliveryAttempt, OutboxMessage
 from outbox.messages.retention import sweep_keys, sweep_resends
 from outbox.notices.incidents import notices_diagnosis
@@ -85,6 +85,7 @@ class Outbox(Flow):
         yield from processes_diagnosis(now)
         yield from workers_diagnosis(now)
         yield from channels_diagnosis(now)
+        yield from letters_diagnosis(now)
         yield from notices_diagnosis(now)
 
     def sweep(self, now: datetime) -> int:

@@ -226,6 +226,12 @@ class SuppressionAdmin(Revealing, ReadOnlyAdmin):
     def find(self, key: str) -> Iterable[Suppression]:
         return list(Suppression.objects.of([key])) if "@" in key else ()
 
+    def shortcut(self, request: HttpRequest, row: Suppression) -> tuple[str, str]:
+        """A suppression is lifted from the search, without its page."""
+        if not LIFT.allowed(request.user, self.opts):
+            return "", ""
+        return LIFT.verb, f"{self.lever_url(LIFT)}?{urlencode({'id': str(row.pk)})}"
+
     def detail(self, request: HttpRequest, row: Suppression) -> dict[str, object]:
         sight = self.sight(request, row)
         facts = [

@@ -268,7 +268,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
         """A sent message is sent again from the search, without its page."""
         if row.state != "sent" or not RESEND.allowed(request.user, self.opts):
             return "", ""
-        return f"{RESEND.verb}…", f"{self.lever_url(RESEND)}?{urlencode({'id': str(row.pk)})}"
+        return RESEND.verb, f"{self.lever_url(RESEND)}?{urlencode({'id': str(row.pk)})}"
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.body_view)

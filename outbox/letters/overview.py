@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from config.admin import humanize
-from config.causes import STOP_LETTERS, fact
+from config.causes import STOP_LETTERS, Fact, Line, fact
 from config.database.queries import Names, of_names
 from config.flows import Kin, Need, Reading, source_in_words
 from config.telemetry import metrics
@@ -21,6 +21,7 @@ from outbox.groups.reasons import runbook_of, what_to_do
 from outbox.letters.burial import STOPPED
 from outbox.letters.models import ProofRound
 
+FLOOD = 100  # letters of a group within two hours, of which `doctor` speaks
 MOST_GROUPS = 5  # lines of home
 RISING = " rising"  # ends the key of such a need
 MOST_WAITING = 100  # groups of a flow that are looked at, the newest
@@ -148,7 +149,7 @@ def _need_of_group(group: FailureGroup, urgent: bool) -> Need:
         key=str(group.pk),
         kin=_kin(),
         flow=flow,
-        fact=fact(STOP_LETTERS, group.source) if group.step == STOPPED else None,
+        fact=_fact_of(group),
     )
 
 
@@ -194,6 +195,24 @@ def groups_still_so(keys: Collection[str], now: datetime) -> list[str]:
     arrived = arrived_by_hour(open_groups.values_list("pk", flat=True), now, 2)
     rising = {pk for pk, (earlier, lately) in arrived.items() if is_rising(lately, earlier)}
     return [key for key, pk in by_key.items() if pk in (rising if key.endswith(RISING) else waiting)]
+
+
+def letters_diagnosis(now: datetime) -> Iterator[Line]:
+    """One line a flood that nobody has in hand: `doctor` lets a few letters wait, as their alert does."""
+    groups = {group.pk: group for group in _waiting(None)}
+    floods = {pk: sum(hours) for pk, hours in arrived_by_hour(groups, now, 2).items() if sum(hours) >= FLOOD}
+    for pk, number in floods.items():
+        group = groups[pk]
+        said = f"{group}: {number:,} within two hours. {what_to_do(group)}"
+        yield Line(f"letters of {group.source}", False, said, _fact_of(group))
+    if not floods:
+        yield Line(
+            "dead letters", True, f"{sum(group.open_count for group in groups.values()):,} open in nobody's hand"
+        )
+
+
+def _fact_of(group: FailureGroup) -> Fact | None:
+    return fact(STOP_LETTERS, group.source) if group.step == STOPPED else None
 
 
 def gauges(sources: Sequence[str]) -> Iterator[Reading]:

@@ -17,6 +17,8 @@ from outbox.bookkeeping.leases import only_one
 from outbox.bookkeeping.models import JobLease, Watermark
 from outbox.bookkeeping.progress import Progress, position_needs
 from outbox.channels.models import ChannelState
+from outbox.groups.models import FailureGroup, GroupHour, hour_of
+from outbox.groups.reasons import what_to_do
 from outbox.models import OutboxMessage
 from outbox.replay_batches.models import ReplayBatch
 from tests.conftest import order
@@ -41,6 +43,23 @@ def report(group, topic, age, **more):
     Watermark.objects.update_or_create(
         **place, defaults={"next_offset": 5, "end_offset": 5, "updated_at": then, **more}
     )
+
+
+@pytest.mark.parametrize(("arrived", "flood"), [(99, False), (100, True)])
+def test_a_flood_of_letters_that_nobody_has_in_hand_is_named_with_its_remedy(arrived, flood):
+    now = database_now()
+    group = FailureGroup.objects.create(
+        fingerprint="f", source="transfer-requests", step="decode", reason="invalid_json", title="Invalid JSON",
+        first_seen=now, last_seen=now, state="new", open_count=500, total_count=500,
+    )  # fmt: skip
+    GroupHour.objects.create(group_id=group.pk, hour=hour_of(now) - 1, arrived=60)
+    GroupHour.objects.create(group_id=group.pk, hour=hour_of(now), arrived=arrived - 60)
+    assert lines().get("dead letters") == (None if flood else (True, "500 open in nobody's hand"))
+    assert lines().get("letters of transfer-requests") == (
+        (False, f"Invalid JSON: 100 within two hours. {what_to_do(group)}") if flood else None
+    )
+    FailureGroup.objects.update(owner_name="Ada", state="acknowledged")
+    assert lines()["dead letters"] == (True, "0 open in nobody's hand")
 
 
 def test_an_installation_that_has_not_run_yet_is_right():

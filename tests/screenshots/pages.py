@@ -296,5 +296,6 @@ OTHERS = {
     "account-history": Shown(one(User.objects.all, "history")),
     "account-delete": Shown(one(User.objects.all, "delete")),
     "role-new": Shown(named("auth_group_add")),
+    "api-docs": Shown(lambda: "/api/docs", ""),
 }
 PAGES: dict[str, Shown] = {**_of_models(), **OTHERS}

@@ -2,6 +2,7 @@
 
 import re
 from datetime import datetime, timedelta
+from uuid import uuid4
 
 import pytest
 from django.conf import settings
@@ -14,6 +15,7 @@ from config.admin import home
 from config.database.clock import database_now
 from outbox.bookkeeping.models import Watermark
 from outbox.groups.models import FailureGroup
+from outbox.models import ChannelState, WorkerProcess
 from tests.config.admin.conftest import lever_of, list_of, page_of
 from tests.services.prerequisites import browser
 
@@ -108,6 +110,37 @@ def test_refreshing_can_be_stopped(page, db):
     assert page.inner_text("h1") == "Nothing needs you"
     page.click("text=Refresh again")
     page.wait_for_selector("h1 >> text=1 thing needs you")
+
+
+BELOW = """() => [...document.querySelectorAll(".sw-states li, .sw-needs .sw-bad, .sw-needs .sw-bad a")].filter((line) =>
+  line.getBoundingClientRect().bottom > innerHeight).map((line) => line.textContent.trim().replaceAll(/\\s+/g, " "))"""
+
+
+def test_what_cannot_wait_and_the_state_of_the_flows_is_seen_without_scrolling(page, db):
+    """With fifteen groups, and four causes."""
+    now = database_now()
+    for number in range(15):
+        group(f"{number} is the number of a cause that has a long name, as most of them have it")
+    for place, (topic, partition) in enumerate([("transfer-requests", 1), ("PAYMENT_SUCCESS", 0)]):
+        Watermark.objects.create(
+            group=("buffer-ingest", "buffer-track")[place], topic=topic, partition=partition, next_offset=1, end_offset=9,
+            updated_at=now, alarm="the topic was deleted and created again (its id changed): check what is in it, then "
+            "start with --accept-reset to read it from the beginning",
+        )  # fmt: skip
+    long_ago = now - timedelta(minutes=9)
+    ChannelState.objects.update_or_create(
+        name="email",
+        defaults={"paused": True, "paused_at": long_ago, "pause_reason": "550 5.7.1 denied", "updated_at": now},
+    )
+    WorkerProcess.objects.create(
+        run=uuid4(), command="run_throttler", host="app-1", place="elsewhere", pid=7, mark="1", version="1", since=long_ago,
+        kept_since=long_ago, seen_at=long_ago, holds="notifications-in 0–11",
+    )  # fmt: skip
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto("/admin/")
+    assert page.locator(".sw-states li").count() == 5
+    assert page.locator(".sw-needs > .sw-bad").count() == 4
+    assert page.evaluate(BELOW) == []
 
 
 def test_slash_goes_to_the_search_field(page, rows):

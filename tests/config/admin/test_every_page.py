@@ -8,6 +8,7 @@ import pytest
 from django.contrib.admin import site
 from django.core.management import call_command
 from django.db import connection
+from django.template.loader import render_to_string
 from django.test import override_settings
 from django.urls import resolve
 from pytest_django.live_server_helper import LiveServer
@@ -17,6 +18,7 @@ from tests.config.admin.test_browser import CHROMIUM, SOON
 from tests.screenshots.camera import LOOKS, NARROW, first_row_of, look, show, sign_in, width_of
 from tests.screenshots.others import fill_all
 from tests.screenshots.pages import PAGES
+from tests.tree import ROOT
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
 pytest.importorskip("axe_playwright_python", reason="pip install axe-playwright-python")
@@ -137,6 +139,25 @@ def test_every_kind_of_page_is_opened(served):
     opened = {resolve(url.partition("?")[0]).url_name for name, url in served[1].items() if PAGES[name].status != 404}
     missing = {kind_of(name) for name in named_in(site.urls[0])} - {kind_of(name) for name in opened} - NO_PAGES
     assert missing == set()
+
+
+REFUSALS = [path.name for path in sorted((ROOT / "templates").glob("*.html"))]
+
+
+@pytest.mark.parametrize("template", REFUSALS)
+def test_a_refusal_can_be_read_by_everybody(served, visitors, axe, template):
+    """Most of these no address brings about: each is shown as if the server had answered with it."""
+    page, url = visitors[""], f"{served[0]}/refused/"
+    page.route(url, lambda route: route.fulfill(body=render_to_string(template), content_type="text/html"))
+    page.goto(url)
+    page.evaluate(axe)
+    violations = []
+    for seen in LOOKS:
+        look(page, seen)
+        violations += page.evaluate(FOUND, {"runOnly": {"type": "tag", "values": TAGS}})
+    assert violations == []
+    assert width_of(page) <= NARROW, "it sticks out"
+    page.unroute(url)
 
 
 @pytest.mark.parametrize("name", PAGES)

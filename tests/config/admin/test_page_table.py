@@ -32,7 +32,7 @@ OPEN = {
     "SO*": "edit edit-hidden edit-mail edit-closed discard draft change",
     "USO*": "group-words requeue nothing-to-do",
     "gAUSO*": "password password-done find-nothing find-some time-zone",
-    "-gAUSO*": "welcome-over",
+    "-gAUSO*": "welcome-over api-docs",
     "-": "login",
     "": "no-such-page",
 }

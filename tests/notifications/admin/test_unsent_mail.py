@@ -195,6 +195,14 @@ def test_lifting_ends_at_the_list_with_the_letters_of_the_address(email):  # noq
     assert [json.loads(row.payload)["to"] for row in OutboxMessage.objects.filter(state="sent")] == ["Ada@example.com"]
 
 
+def test_the_search_for_an_address_lifts_its_suppression_for_those_who_may(db):
+    suppression.add(["ada@example.com"], ME, "asked by telephone")
+    found = f"{reverse('admin:find')}?q=ada@example.com"
+    assert links(client_with("view_suppression").get(found, follow=True).content.decode(), "lift") == []
+    paid("ada@example.com")  # its order is found, too: several hits have a page
+    assert links(seen(with_role("Support"), found), "lift") == [lever_of(Suppression, "lift", Suppression.objects.get())]
+
+
 def test_letters_of_its_orders_are_offered_whatever_refused_them(boss, email):  # noqa: F811
     refused(email)
     closed = refused(email, "bob@example.com")
