@@ -200,7 +200,9 @@ def test_the_search_for_an_address_lifts_its_suppression_for_those_who_may(db):
     found = f"{reverse('admin:find')}?q=ada@example.com"
     assert links(client_with("view_suppression").get(found, follow=True).content.decode(), "lift") == []
     paid("ada@example.com")  # its order is found, too: several hits have a page
-    assert links(seen(with_role("Support"), found), "lift") == [lever_of(Suppression, "lift", Suppression.objects.get())]
+    assert links(seen(with_role("Support"), found), "lift") == [
+        lever_of(Suppression, "lift", Suppression.objects.get())
+    ]
 
 
 def test_letters_of_its_orders_are_offered_whatever_refused_them(boss, email):  # noqa: F811
