@@ -101,3 +101,17 @@ def test_a_package_that_stands_before_ours_is_named_in_one_line(installed, tmp_p
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"spillway: the package `config` of {tmp_path / 'config'} stands before Spillway's of ")
+
+
+def test_a_new_project_is_whole_and_its_own_test_passes(installed, tmp_path):
+    made = run(installed / "bin" / "spillway", "startproject", "parcels", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    project = tmp_path / "parcels"
+    assert {path.name for path in project.iterdir()} == {
+        ".env", ".gitignore", "Dockerfile", "Makefile", "README.md", "compose.yaml", "parcels", "pyproject.toml", "tests",
+    }  # fmt: skip
+    assert not [path for path in project.rglob("*") if path.is_file() and "{{" in path.read_text()]
+    tested = run(installed / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
+    assert (tested.returncode, "2 passed" in tested.stdout) == (0, True), tested.stdout + tested.stderr
+    named = run(installed / "bin" / "spillway", "extensions", cwd=project, PYTHONPATH=str(project))
+    assert named.stdout.startswith("parcels (parcels, written for spillway_ext 1.0)"), named.stderr
