@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 
 import msgspec
 from django.db.models import Sum
@@ -75,7 +76,10 @@ class Aggregator(TopicFlow[BufferNumbers]):
         return verify.kafka_checks(streams().values())
 
     def samples(self, seed: int) -> Iterator[Sample]:
-        return transfer_requests(topic_name("transfer-requests"), seed)
+        others = [_samples_of(stream, seed) for stream in streams().values()]
+        for sample in transfer_requests(topic_name("transfer-requests"), seed):
+            yield sample
+            yield from (other for source in others for other in islice(source, 1))
 
     def arrived(self) -> int:
         return sum(counters.totals(name).get("read", 0) for name in streams())
@@ -133,6 +137,11 @@ def _order_in(stream: Stream, record: Record) -> Sequence[str]:
 
 def _batch_in(record: Record) -> Sequence[str]:
     return [value.decode(errors="replace") for name, value in record.headers if name == "batch_id" and value]
+
+
+def _samples_of(stream: Stream, seed: int) -> Iterator[Sample]:
+    for key, message in stream.samples(seed):
+        yield Sample(topic_name(stream.topic), key, msgspec.json.encode(message))
 
 
 # -- Sample traffic: repeats, updates, and now and then poison -----------------------------------------------

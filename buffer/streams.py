@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import Annotated, Any
@@ -78,6 +78,10 @@ class Stream:
     @cached_property
     def gate(self) -> Gate[Any]:
         return Gate.of(self.message, settings.BUFFER_MAX_EVENT_BYTES)
+
+    def samples(self, seed: int) -> Iterator[tuple[str, Mapping[str, object]]]:
+        """(key, message) of endless plausible traffic for a demo, the same for the same seed; none by default."""
+        return iter(())
 
     def word(self, name: str) -> str:
         return self.words.get(name, name)

@@ -14,7 +14,7 @@ class Command(StartProject):
 
     rewrite_template_suffixes = (("-tpl", ""),)
 
-    def handle(self, **options: Any) -> None:
+    def handle(self, **options: Any) -> None:  # type: ignore[override]
         options["template"] = options["template"] or str(settings.CODE / "spillway_ext" / "project")
         options["extensions"] = ["py", "md", "toml", "yaml"]
         options["files"] = ["Makefile-tpl", "Dockerfile-tpl", ".env-tpl"]
