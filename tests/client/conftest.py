@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.admin import site
 from django.db import connection, transaction
 
 from tests.databases import empty_database
@@ -33,6 +34,8 @@ def promises(transactional_db: None, settings: Any) -> Iterator[Any]:
     try:
         yield Promise.objects
     finally:
+        # Whoever imports its page registers it at the site, which goes on without the app.
+        site._registry.pop(Promise, None)
         with connection.schema_editor() as editor:
             editor.delete_model(Promise)
 

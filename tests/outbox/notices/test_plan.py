@@ -248,7 +248,7 @@ def test_a_look_asks_as_much_of_many_matters_as_of_few(subscribe, needed, django
     subscribe()
     needed.append(a_need())
     look(NOON)
-    with django_assert_num_queries(9) as few:
+    with django_assert_num_queries(10) as few:
         look(NOON + MINUTE)
     needed += [a_need(key=str(number)) for number in range(50)]
     look(NOON + MINUTE)

@@ -81,7 +81,7 @@ def test_what_cannot_be_edited_says_why(rows_of_all):
         "lost": "It stands for messages that are lost: there is nothing to edit.",
         "stopped": "It stands for a stopped partition, not for a record.",
         "control": "Its payload holds control characters, which a form does not keep.",
-        "nobody's": "No flow of FLOWS takes letters of 'nobody'.",
+        "nobody's": "No flow of FLOWS takes letters of 'nobody'; if a package brought them, name it in SPILLWAY_APPS.",
     }
 
 
