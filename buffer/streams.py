@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 
 from config.environment.env import BadSetting
 from config.fields import IDENTIFIER_LENGTH
+from config.formats import opener_of
 from config.gate import Gate
 
 GROUP = "buffer-ingest"
@@ -56,7 +57,7 @@ class Stream:
     """One topic that is debounced into another. Subclass it, name it in `STREAMS` (docs/adding.md).
 
     Options in settings: TOPIC, OUTPUT (contract names, without prefix) and, to differ from the defaults,
-    IDLE_SECONDS, CAP_SECONDS, MAX_BATCH, MAX_BYTES.
+    IDLE_SECONDS, CAP_SECONDS, MAX_BATCH, MAX_BYTES, FORMAT, FORMAT_OPTIONS.
     """
 
     message: type[object] = TransferRequest
@@ -65,7 +66,7 @@ class Stream:
     locked: Sequence[str] = LOCKED
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        self.name = name
+        self.name, self.options = name, options
         self.topic: str = options["TOPIC"]
         self.output: str = options["OUTPUT"]
         self.idle = timedelta(seconds=options.get("IDLE_SECONDS", settings.BUFFER_IDLE_SECONDS))
@@ -77,7 +78,7 @@ class Stream:
 
     @cached_property
     def gate(self) -> Gate[Any]:
-        return Gate.of(self.message, settings.BUFFER_MAX_EVENT_BYTES)
+        return Gate.of(self.message, settings.BUFFER_MAX_EVENT_BYTES, opener_of(self.options))
 
     def samples(self, seed: int) -> Iterator[tuple[str, Mapping[str, object]]]:
         """(key, message) of endless plausible traffic for a demo, the same for the same seed; none by default."""

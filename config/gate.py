@@ -7,13 +7,14 @@ beyond a column) is refused here, before any transaction starts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
+from django.db import OperationalError
 
-from config.payload import Excerpt
+from config.payload import EditedCopy, Excerpt
 
 T = TypeVar("T")
 
@@ -35,14 +36,32 @@ class Gate(Generic[T]):
 
     decoder: msgspec.json.Decoder[T]
     max_bytes: int
+    opener: Callable[[bytes], bytes] | None = None  # of records that are not JSON (config/formats)
 
     @classmethod
-    def of(cls, kind: type[T], max_bytes: int) -> Gate[T]:
+    def of(cls, kind: type[T], max_bytes: int, opener: Callable[[bytes], bytes] | None = None) -> Gate[T]:
         """A gate for a msgspec struct; unknown fields are allowed, missing and mistyped ones are not."""
-        return cls(msgspec.json.Decoder(kind), max_bytes)
+        return cls(msgspec.json.Decoder(kind), max_bytes, opener)
+
+    def opened(self, value: bytes | None) -> bytes | None:
+        """The JSON of a record; raises InvalidRecord, and what its format raises while it has to wait."""
+        if self.opener is None or not value or isinstance(value, Excerpt | EditedCopy) or len(value) > self.max_bytes:
+            return value
+        return self.opener(value)
+
+    def readable(self, value: bytes | None) -> bytes | None:
+        """The JSON of a record as far as it can be opened, else its bytes."""
+        try:
+            return self.opened(value)
+        except (InvalidRecord, OperationalError):
+            return value
 
     def decode(self, value: bytes | None) -> T:
         """The message; raises InvalidRecord. `value` is never changed."""
+        return self.judge(self.opened(value))
+
+    def judge(self, value: bytes | None) -> T:
+        """The message in the JSON of a record; raises InvalidRecord."""
         if isinstance(value, Excerpt):
             text = value.lost or f"{value.size} bytes, at most {self.max_bytes} are accepted"
             raise InvalidRecord(value.reason, text)

@@ -66,6 +66,10 @@ class UnreadableBatch(Excerpt):
     reason = "unreadable_batch"
 
 
+class EditedCopy(bytes):
+    """The value of a record that somebody has edited: JSON, whatever its topic is written in."""
+
+
 def keepable(value: bytes | None) -> bytes | None:
     """The value itself, or its excerpt if it is longer than WHOLE_BYTES."""
     if value is None or isinstance(value, Excerpt) or len(value) <= WHOLE_BYTES:

@@ -59,6 +59,11 @@ KAFKA_MAX_BATCH_BYTES = env.integer("KAFKA_MAX_BATCH_BYTES", 33_554_432, least=1
 KAFKA_REPLICATION_FACTOR = env.integer("KAFKA_REPLICATION_FACTOR", -1, least=-1, most=100)
 # The embedded broker has transactions in name only.
 KAFKA_TRANSACTIONS = env.flag("KAFKA_TRANSACTIONS", True)
+SCHEMA_REGISTRY_URL = env.site("SCHEMA_REGISTRY_URL")
+SCHEMA_REGISTRY_USERNAME = env.text("SCHEMA_REGISTRY_USERNAME")
+SCHEMA_REGISTRY_PASSWORD = env.text("SCHEMA_REGISTRY_PASSWORD")
+SCHEMA_REGISTRY_CAFILE = env.text("SCHEMA_REGISTRY_CAFILE")
+SCHEMA_REGISTRY_TIMEOUT_SECONDS = env.seconds("SCHEMA_REGISTRY_TIMEOUT_SECONDS", 5, least=0.1, most=60)
 NOT_COMPACTED = {"cleanup.policy": "delete"}
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 # What `create_topics` makes and `doctor` compares: partitions (as many as those of another topic that exists), and
@@ -208,6 +213,12 @@ STREAMS: dict[str, dict] = {
         "TOPIC": "transfer-requests",
         "OUTPUT": "transfer-batches",
     }
+}
+# What records may be written in besides JSON: FORMAT of an entry of STREAMS or MOVEMENTS → a function of FORMAT_OPTIONS.
+FORMATS = {
+    "avro": "config.formats.avro.avro",
+    "protobuf": "config.formats.protobuf.protobuf",
+    "jsonschema": "config.formats.json_schema.jsonschema",
 }
 # Each function turns a message of its topic into what it does to stock. In its place may stand a mapping: EFFECT, the
 # function, and READABLE, LOCKED, REFERENCES, the paths of a message that may be read, that stay in a copy, that name it.

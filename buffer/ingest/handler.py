@@ -79,13 +79,13 @@ class Ingest(LetterHandler, Replayable):
     def prepare(self, batch: RecordBatch) -> Prepared:
         """Decode, and keep the newest record of each order."""
         prepared = Prepared()
-        decode, month_of = self.stream.gate.decode, self.stream.month_of
+        gate, month_of = self.stream.gate, self.stream.month_of
         first, last = retained_months(datetime.fromtimestamp(time.time(), UTC))
         rows, records = prepared.rows, prepared.records
         for record in batch.records:
-            value = record.value
             try:
-                message = decode(value)
+                value = gate.opened(record.value)
+                message = gate.judge(value)
             except InvalidRecord as refusal:
                 prepared.letters.append(self.letter(batch, record, "decode", refusal.reason, str(refusal)))
                 continue
@@ -120,7 +120,7 @@ class Ingest(LetterHandler, Replayable):
         return batch.prepared.records
 
     def key_in(self, record: Record) -> str:
-        return next(iter(texts_in(record.value, self.stream.locked[:1])), "")
+        return next(iter(texts_in(self.stream.gate.readable(record.value), self.stream.locked[:1])), "")
 
     # -- on the writer's thread, inside its transaction ------------------------------------------------
 

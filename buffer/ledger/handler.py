@@ -55,14 +55,15 @@ class Track(LetterHandler, Replayable):
             source = known[record.topic]
             try:
                 tombstone = record.value is None and source.tombstones
-                effect = None if tombstone else source.effect(source.gate.decode(record.value))
+                value = source.gate.opened(record.value)
+                effect = None if tombstone else source.effect(source.gate.judge(value))
             except InvalidRecord as refusal:
                 self._refuse(prepared, batch, record, refusal)
                 continue
             if effect is None:
                 prepared.skipped[record.topic, record.partition] += 1
             elif isinstance(effect, Movements):
-                prepared.add(Tracked(record, effect, short_hash(record.value)))
+                prepared.add(Tracked(record, effect, short_hash(value)))
             else:
                 prepared.changes.append((record, effect))
         prepared.read.update([(record.topic, record.partition) for record in batch.records])

@@ -13,6 +13,7 @@ from django.utils.module_loading import import_string
 
 from buffer.streams import Identifier, Quantity
 from config.fields import IDENTIFIER_LENGTH
+from config.formats import opener_of
 from config.gate import Gate, InvalidRecord, texts_in
 from config.kafka import topic_name
 from config.kafka.debezium import DELETED, Change, UnavailableValue, change_of, key_of
@@ -147,7 +148,9 @@ def part_of(whole_id: str, part_id: str | None) -> str:
 
 def reference_in(value: bytes | None, topic: str) -> str:
     """The reference in a record of a topic, also in one that no gate takes; "" where it cannot be read."""
-    if names := sources()[topic].references:
+    source = sources()[topic]
+    value = source.gate.readable(value)
+    if names := source.references:
         return next(filter(None, texts_in(value, names)), "")
     sale, order, receipt, item, transfer = texts_in(value, REFERENCES)
     return sale or (part_of(order, receipt or None) if order else item or transfer)
@@ -205,7 +208,7 @@ class Source:
         options = {"EFFECT": entry} if isinstance(entry, str) else entry
         effect = import_string(options["EFFECT"])
         kind = next(iter(get_type_hints(effect).values()))
-        gate = Gate.of(kind, settings.BUFFER_MAX_EVENT_BYTES)
+        gate = Gate.of(kind, settings.BUFFER_MAX_EVENT_BYTES, opener_of(options))
         tombstones, of_orders = type(None) in get_args(kind), "sale_order_id" in getattr(kind, "__struct_fields__", ())
         paths = [options.get(option, ()) for option in ("READABLE", "LOCKED", "REFERENCES")]
         return cls(name, gate, effect, tombstones, of_orders, *paths)

@@ -143,5 +143,6 @@ def wait_for_rerun(
         return
     if remedy is Remedy.WAIT:
         connection.close()
-        log.warning("database_unavailable", worker=worker, attempt=failures, error=str(error).strip())
+        event = getattr(error, "event", "database_unavailable")
+        log.warning(event, worker=worker, attempt=failures, error=str(error).strip())
     sleep(0.2 + full_jitter(failures, base=0.2, cap=longest))

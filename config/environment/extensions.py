@@ -32,6 +32,7 @@ class SpillwayApp(AppConfig):
     prefix = ""  # of its settings: "ACME_"
     streams: Mapping[str, Mapping[str, Any]] = {}  # as STREAMS
     movements: Mapping[str, str | Mapping[str, Any]] = {}  # as MOVEMENTS
+    formats: Mapping[str, str] = {}  # FORMAT → a function that opens records, as FORMATS
     topics: Mapping[str, Mapping[str, Any]] = {}  # as KAFKA_TOPICS
     channels: Mapping[str, str] = {}  # channel of a message → its handler, as HANDLERS
     schedule: Mapping[str, Mapping[str, Any]] = {}  # as CELERY_BEAT_SCHEDULE
@@ -50,7 +51,7 @@ class SpillwayApp(AppConfig):
 
 MAPPINGS = {
     "streams": "STREAMS", "movements": "MOVEMENTS", "topics": "KAFKA_TOPICS", "channels": "HANDLERS",
-    "schedule": "CELERY_BEAT_SCHEDULE",
+    "schedule": "CELERY_BEAT_SCHEDULE", "formats": "FORMATS",
 }  # fmt: skip
 LISTS = {"flows": "FLOWS", "api_routers": "API_ROUTERS", "partitions": "PARTITIONS", "sweeps": "SWEEPS"}
 

@@ -19,7 +19,7 @@ from config.flows import by_kind, flows, no_flow_takes
 from config.kafka import RecordBatch, Replayed
 from config.kafka.records import headers_from_rows
 from config.letters import Effect, Judgement, Letters, Refusal
-from config.payload import UnreadableBatch
+from config.payload import EditedCopy, UnreadableBatch
 from config.processes.worker import until_it_stands
 from config.telemetry.logs import log
 from config.telemetry.redaction import error_text, masked_error
@@ -57,7 +57,8 @@ def record_of(letter: DeadLetter) -> Returned:
     if letter.is_excerpt:
         raise Refusal(f"of its {letter.payload_size} bytes only parts are kept: replay the record from its topic")
     key = None if letter.key is None else bytes(letter.key)
-    value = None if letter.payload is None else bytes(letter.payload)
+    read = EditedCopy if letter.edit else bytes
+    value = None if letter.payload is None else read(letter.payload)
     place = (letter.topic, letter.partition, letter.offset, letter.timestamp)
     return Returned(*place, key, value, headers_from_rows(letter.headers), letter.pk, letter.business_key)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
+from django.db import OperationalError
 
 from config.kafka import client, internals
 from config.kafka.consumer.membership import Membership
@@ -137,6 +138,8 @@ class Consumer:
         batch = RecordBatch(records, self.member.topic_ids)
         try:
             batch.prepared = self.source.prepare(batch)
+        except OperationalError:
+            pass  # what has to be waited for: the writer prepares again, and waits
         except Exception:  # noqa: BLE001 (the writer prepares again and bisects to the guilty record)
             log.exception("prepare_failed", worker=self.source.name)
         while not self.backend.submit(to, batch, timeout=1.0):

@@ -1,0 +1,184 @@
+"""A Confluent-compatible schema registry: schemas by their id, which never change, and who cannot be asked for them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from http.client import HTTPException
+from typing import Any, NamedTuple, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+from django.conf import settings
+from django.db import OperationalError
+
+from config.gate import InvalidRecord
+from config.telemetry.redaction import one_line
+
+MOST_BYTES = 100_000  # of a schema with all that it refers to: a record of one byte may stand for so many names
+MOST_REFERENCES = 50
+ASK_AGAIN = 60.0  # seconds after which a schema that was not there is asked for again
+FRAME = struct.Struct(">bI")
+Read = TypeVar("Read")
+
+
+class RegistryUnavailable(OperationalError):
+    """The registry cannot be asked now. The text begins with the setting to look at.
+
+    To whoever runs a transaction it is what a server is that is away: nothing stays, and all of it is tried again.
+    """
+
+    event = "schema_registry_unavailable"  # of the log, while somebody waits
+
+
+class Schema(NamedTuple):
+    """A schema as it was registered, and those that it refers to, each behind the ones it needs."""
+
+    kind: str  # AVRO, PROTOBUF, JSON
+    text: str
+    references: tuple[str, ...] = ()
+
+
+def split(value: bytes) -> tuple[int, bytes]:
+    """The schema's id and what stands behind it; raises InvalidRecord (`not_framed`)."""
+    if len(value) <= FRAME.size or value[0] != 0:
+        raise InvalidRecord("not_framed", "the record does not begin with a zero byte and the id of its schema")
+    return FRAME.unpack_from(value)[1], value[FRAME.size :]
+
+
+class Registry:
+    """What is known of the schemas of one registry; shared by all threads of a process."""
+
+    def __init__(self, url: str, login: tuple[str, str], cafile: str, timeout: float) -> None:
+        self.url, self.login, self.cafile, self.timeout = url, login, cafile, timeout
+        self._schemas: dict[int, Schema] = {}
+        self._missing: dict[int, float] = {}  # until when it is not asked for again
+        self._lock = threading.Lock()
+
+    def schema(self, number: int) -> Schema:
+        """InvalidRecord (`unknown_schema`, `schema_refused`), or RegistryUnavailable."""
+        if known := self._schemas.get(number):
+            return known
+        with self._lock:
+            if number not in self._schemas:
+                self._schemas[number] = self._ask_for(number)
+        return self._schemas[number]
+
+    def _ask_for(self, number: int) -> Schema:
+        if self._missing.get(number, 0) > time.monotonic():
+            raise _unknown(number)
+        answer = self._get(f"schemas/ids/{number}")
+        if answer is None:
+            self._missing[number] = time.monotonic() + ASK_AGAIN
+            raise _unknown(number)
+        references: dict[tuple[str, int], str] = {}
+        self._collect(answer, references, ())
+        text = str(answer.get("schema", ""))
+        if len(text) + sum(map(len, references.values())) > MOST_BYTES:
+            raise InvalidRecord("schema_refused", f"schema {number} is longer than {MOST_BYTES:,} characters")
+        return Schema(str(answer.get("schemaType") or "AVRO"), text, tuple(references.values()))
+
+    def _collect(self, answer: dict[str, Any], found: dict[tuple[str, int], str], path: tuple[object, ...]) -> None:
+        """Add what a schema refers to, the deepest first."""
+        for reference in answer.get("references") or ():
+            place = (str(reference.get("subject")), int(reference.get("version", -1)))
+            if place in path or len(path) > MOST_REFERENCES or len(found) > MOST_REFERENCES:
+                raise InvalidRecord(
+                    "schema_refused", f"the references of a schema lead to {place[0]} again, or too far"
+                )
+            if place in found:
+                continue
+            there = self._get(f"subjects/{quote(place[0], '')}/versions/{place[1]}")
+            if there is None:
+                raise InvalidRecord("unknown_schema", f"the registry has no version {place[1]} of {place[0]}")
+            self._collect(there, found, (*path, place))
+            found[place] = str(there.get("schema", ""))
+
+    def _get(self, path: str) -> dict[str, Any] | None:
+        """The answer; None for 404."""
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
+        if self.login[0]:
+            headers["Authorization"] = f"Basic {base64.b64encode(':'.join(self.login).encode()).decode()}"
+        try:
+            context = ssl.create_default_context(cafile=self.cafile or None)
+        except OSError as error:
+            raise RegistryUnavailable(f"SCHEMA_REGISTRY_CAFILE: {error.strerror or one_line(error)}") from None
+        opener = build_opener(HTTPSHandler(context=context), _NoRedirect)
+        try:
+            with opener.open(Request(f"{self.url}/{path}", headers=headers), timeout=self.timeout) as response:  # noqa: S310
+                content = response.read(10 * MOST_BYTES)
+        except HTTPError as error:
+            if error.code == 404:
+                return None
+            login = error.code in (401, 403)
+            setting = "SCHEMA_REGISTRY_USERNAME" if login else "SCHEMA_REGISTRY_URL"
+            raise RegistryUnavailable(f"{setting}: the registry answers {error.code}") from None
+        except (OSError, HTTPException) as error:
+            cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error
+            setting = (
+                "SCHEMA_REGISTRY_CAFILE" if isinstance(cause, ssl.SSLCertVerificationError) else "SCHEMA_REGISTRY_URL"
+            )
+            raise RegistryUnavailable(f"{setting}: the registry cannot be asked: {one_line(cause)}") from None
+        try:
+            answer = json.loads(content)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise RegistryUnavailable("SCHEMA_REGISTRY_URL: the answer is no object of JSON")
+        return answer
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A password must not follow to where somebody else sends it."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Readers:
+    """Of each schema the function that reads its records: made once, and once refused as well."""
+
+    def __init__(self, kind: str, make: Callable[[Schema], Callable[[bytes], Read]]) -> None:
+        self.kind, self.make = kind, make
+        self._made: dict[int, Callable[[bytes], Any] | InvalidRecord] = {}
+
+    def read(self, value: bytes) -> Any:
+        number, body = split(value)
+        reader = self._made.get(number)
+        if reader is None:
+            reader = self._made[number] = self._reader(registry().schema(number))
+        if isinstance(reader, InvalidRecord):
+            raise InvalidRecord(reader.reason, str(reader))
+        return reader(body)
+
+    def _reader(self, schema: Schema) -> Callable[[bytes], Any] | InvalidRecord:
+        if schema.kind != self.kind:
+            return InvalidRecord("wrong_format", f"its schema is {schema.kind}; the topic is read as {self.kind}")
+        try:
+            return self.make(schema)
+        except InvalidRecord as refusal:
+            return refusal
+
+
+def _unknown(number: int) -> InvalidRecord:
+    return InvalidRecord("unknown_schema", f"the registry has no schema {number}")
+
+
+@cache
+def registry() -> Registry:
+    """The one of the settings."""
+    login = settings.SCHEMA_REGISTRY_USERNAME, settings.SCHEMA_REGISTRY_PASSWORD
+    if not settings.SCHEMA_REGISTRY_URL:
+        raise RegistryUnavailable(
+            "SCHEMA_REGISTRY_URL: is empty, and a topic is written in a format that needs schemas"
+        )
+    return Registry(
+        settings.SCHEMA_REGISTRY_URL, login, settings.SCHEMA_REGISTRY_CAFILE, settings.SCHEMA_REGISTRY_TIMEOUT_SECONDS
+    )
