@@ -1,0 +1,124 @@
+"""A stream whose records are Avro: what is stored is their JSON, what is buried their bytes, and a registry is waited for."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from contextlib import closing
+from datetime import UTC, datetime
+
+import fastavro
+import msgspec
+import pytest
+
+from buffer.events.models import BufferedEvent
+from buffer.flush.flusher import Flusher
+from buffer.ingest.handler import Ingest
+from buffer.streams import TransferRequests
+from config.kafka import client
+from config.kafka.consumer import consumer_of
+from config.payload import digest
+from outbox.bookkeeping.watermarks import Watermarks
+from outbox.letters.models import DeadLetter
+from outbox.letters.redelivery import record_of
+from tests.buffer.flush.test_flusher import age, hear
+from tests.config.conftest import broker as broker
+from tests.config.conftest import make_topic as make_topic
+from tests.config.formats.conftest import framed as framed
+from tests.config.formats.conftest import schemas as schemas
+from tests.crash.wire import wait_for
+from tests.logged import lines
+
+ITEM = {
+    "type": "record",
+    "name": "Item",
+    "fields": [{"name": "sku", "type": "string"}, {"name": "quantity", "type": "long"}],
+}
+SCHEMA = {
+    "type": "record", "name": "Request", "fields": [
+        {"name": "order_id", "type": "string"}, {"name": "location_id", "type": "string"},
+        {"name": "ordered_at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "items", "type": {"type": "array", "items": ITEM}},
+    ],
+}  # fmt: skip
+PARSED = fastavro.parse_schema(SCHEMA)
+
+
+@pytest.fixture
+def stream(schemas):
+    schemas.by_id[1] = {"schema": json.dumps(SCHEMA)}
+    names = {"TOPIC": "transfer-requests", "OUTPUT": "transfer-batches"}
+    return TransferRequests("transfer-requests", {**names, "FORMAT": "avro"})
+
+
+@pytest.fixture
+def avro(framed):
+    def written(order_id, **items):
+        listed = [{"sku": sku, "quantity": quantity} for sku, quantity in items.items()]
+        stream = io.BytesIO()
+        request = {"order_id": order_id, "location_id": "WH-1", "ordered_at": datetime.now(UTC), "items": listed}
+        fastavro.schemaless_writer(stream, PARSED, request)
+        return framed(stream.getvalue())
+
+    return written
+
+
+@pytest.mark.django_db
+def test_json_is_stored_and_digested_and_leaves_in_the_batch(ingest, records, stream, avro, producer):
+    first, second = avro("A1", S1=2), avro("A2", S1=3)
+    ingest(records(first, second, start=0))
+    ingest(records(first, second, start=0))
+    events = list(BufferedEvent.objects.order_by("order_id"))
+    assert [(event.order_id, event.revision) for event in events] == [("A1", 0), ("A2", 0)]
+    assert events[0].payload_hash == digest(events[0].payload.encode())
+    assert msgspec.json.decode(events[0].payload)["items"] == [{"sku": "S1", "quantity": 2}]
+    assert not DeadLetter.objects.exists()
+    age(minutes=5)
+    hear(seconds=0)
+    Flusher([stream], producer).tick()
+    assert producer.values[0]["items"] == [{"sku": "S1", "quantity": 5}]
+
+
+@pytest.mark.django_db
+def test_a_refused_record_keeps_its_bytes_its_key_and_its_reason(ingest, records, stream, avro, framed):
+    values = [avro("A3"), avro("A4", S1=1)[:-2], framed(b"x", 99), b'{"order_id": "A5"}', b"\x00", b""]
+    ingest(records(*values, start=0))
+    letters = DeadLetter.objects.order_by("offset")
+    assert [(letter.reason, letter.business_key) for letter in letters] == [
+        ("wrong_field", "A3"), ("undecodable", ""), ("unknown_schema", ""), ("not_framed", "A5"), ("not_framed", ""),
+        ("empty", ""),
+    ]  # fmt: skip
+    assert [bytes(letter.payload or b"") for letter in letters] == values
+
+
+@pytest.mark.django_db
+def test_an_edited_copy_is_json_and_goes_to_the_gate_as_it_is(ingest, records, stream, avro):
+    ingest(records(avro("A3"), start=0))
+    body = json.loads(stream.gate.opened(avro("A3")))
+    copy = DeadLetter.objects.get().copy_with(json.dumps({**body, "items": [{"sku": "S", "quantity": 1}]}).encode(), 1)
+    assert stream.gate.decode(record_of(copy).value).items[0].sku == "S"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_the_registry_is_away_records_wait_and_none_is_buried(stream, schemas, avro, broker, make_topic, caplog):
+    stream.topic = "formats"
+    topic, stop = make_topic("formats", 1), threading.Event()
+    schemas.fails = 503
+    with closing(client.new_producer()) as producer:
+        for number in range(5):
+            producer.send(topic, value=avro(f"A{number}", S1=1), partition=0)
+    reader = threading.Thread(target=consumer_of(Ingest(stream), Watermarks(), stop).run)
+    reader.start()
+    try:
+        wait_for(lambda: "schema_registry_unavailable" in {line["event"] for line in lines(caplog)}, 60, "the wait")
+        assert not BufferedEvent.objects.exists()
+        schemas.fails = None
+        wait_for(lambda: BufferedEvent.objects.count() == 5, 60, "the records")
+    finally:
+        stop.set()
+        reader.join(60)
+    said = {line["event"]: line for line in lines(caplog)}
+    assert "SCHEMA_REGISTRY_URL: the registry answers 503" in said["schema_registry_unavailable"]["error"]
+    assert "prepare_failed" not in said
+    assert not DeadLetter.objects.exists()
