@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -14,6 +15,7 @@ from django.utils.module_loading import import_string
 
 from config.database import checks as database_checks  # noqa: F401 (importing registers them)
 from config.database.queries import is_mariadb
+from config.formats import REGISTERED, formatted, opener_of
 from config.kafka.access import misfits
 from config.partitions import checks as partition_checks  # noqa: F401 (importing registers them)
 from config.payload import WHOLE_BYTES
@@ -49,6 +51,28 @@ def ways_into_kafka_fit(app_configs: object, **_: object) -> list[CheckMessage]:
     if url.scheme == "http" and url.hostname not in ("127.0.0.1", "::1", "localhost"):
         messages.append(Warning("KAFKA_OAUTH_TOKEN_URL: the secret is sent without TLS.", id="spillway.W003"))
     return messages
+
+
+@register(Tags.compatibility)
+def formats_open(app_configs: object, **_: object) -> list[CheckMessage]:
+    """Every FORMAT is known, and what it needs is installed."""
+    return [message for place, entry in formatted().items() for message in _format(place, entry)]
+
+
+def _format(place: str, entry: Mapping[str, Any]) -> Iterator[CheckMessage]:
+    name = entry["FORMAT"]
+    if name not in settings.FORMATS:
+        yield Error(f"{place}: FORMAT {name!r} is not one of json, {', '.join(settings.FORMATS)}", id="spillway.E004")
+        return
+    if name in REGISTERED and not settings.SCHEMA_REGISTRY_URL:
+        yield Error(f"SCHEMA_REGISTRY_URL: is empty; {place} is {name} and needs one", id="spillway.E004")
+    try:
+        opener_of(entry)
+    except ImportError as error:
+        extra = f" (pip install 'spillway[{name}]')" if name in REGISTERED else ""
+        yield Error(f"{place}: FORMAT {name}: {error}{extra}", id="spillway.E004")
+    except TypeError as error:
+        yield Error(f"{place}: FORMAT_OPTIONS do not fit {name}: {error}", id="spillway.E004")
 
 
 @register(Tags.security, deploy=True)

@@ -50,7 +50,7 @@ class Gate(Generic[T]):
         return self.opener(value)
 
     def readable(self, value: bytes | None) -> bytes | None:
-        """The JSON of a record as far as it can be opened, else its bytes."""
+        """The JSON of a record if it can be opened now, else its bytes."""
         try:
             return self.opened(value)
         except (InvalidRecord, OperationalError):

@@ -126,6 +126,11 @@ class Letters(Generic[Letter]):
         """The idempotency keys that it names: as long as it is not resolved they are kept, however old they are."""
         return ()
 
+    # -- records that are not JSON ---------------------------------------------------------------------
+    def opened(self, letter: Letter) -> tuple[bytes, str]:
+        """(the JSON of its payload, `Avro, schema 7`) where its topic has a format and it can be opened, else (b"", "")."""
+        return b"", ""
+
     # -- the pace of a replay -------------------------------------------------------------------------
     def awaited(self) -> bool:
         """Whether the effect comes later and goes through something that can be flooded: a replay keeps a window."""

@@ -111,11 +111,11 @@ def record_export(chosen: Filter, reason: str) -> None:
 def _hidden(letter: DeadLetter) -> dict[str, Any]:
     """What of a letter is masked, as its page masks it."""
     texts = {"error": masked_error(letter.error), "note": masked_error(letter.note), "key": letter.key and DOTS}
-    return texts | {"payload_b64": DOTS, "payload": masked(letter.payload, *mask_of(letter.source))}
+    return texts | {"payload_b64": DOTS, "payload": masked(letter.opened[0] or letter.payload, *mask_of(letter.source))}
 
 
 def _revealed(letter: DeadLetter) -> dict[str, object]:
-    payload = None if letter.payload is None else bytes(letter.payload).decode("utf-8", "backslashreplace")
+    payload = None if letter.payload is None else letter.json_payload.decode("utf-8", "backslashreplace")
     return {"payload": payload, "headers": letter.headers, "traceback": letter.traceback}
 
 

@@ -24,7 +24,7 @@ def main() -> None:
     compile_file("pyproject.toml", "base")
     compile_file("pyproject.toml", "demo", "--extra", "demo", *base)
     compile_file("pyproject.toml", "test", "--extra", "test", *base)
-    for extra in ("postgres", "mysql", "cassandra", "anymail", "otel", "aws"):
+    for extra in ("postgres", "mysql", "cassandra", "anymail", "otel", "aws", "avro", "protobuf"):
         with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
             file.write("\n".join(extras[extra]))
             file.flush()

@@ -15,6 +15,7 @@ from buffer.flush.freeze import Claimed, ids_of_batches, orders_in
 from buffer.streams import GROUP, Stream
 from config.database.clock import database_now
 from config.database.retry import Remedy, remedy_for
+from config.formats import shown
 from config.kafka import Replayed, topic_name
 from config.letters import Effect, Judgement, Letters
 from config.telemetry.logs import RowIds, log_committed
@@ -99,6 +100,9 @@ class StreamLetters(Letters[DeadLetter]):
         self.stream = stream
         self.readable, self.locked = stream.readable, stream.locked
         self.patience = max(Letters.patience, 2 * stream.cap)
+
+    def opened(self, letter: DeadLetter) -> tuple[bytes, str]:
+        return shown(self.stream.gate, self.stream.options, bytes(letter.payload or b""))
 
     def required_workers(self, letters: Sequence[DeadLetter]) -> Mapping[str, Collection[str]]:
         return {"flush_buffer": [self.source]}

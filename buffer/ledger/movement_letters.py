@@ -13,6 +13,7 @@ from buffer.ledger.handler import Track
 from buffer.ledger.models import InventoryItem, InventoryLocation
 from buffer.ledger.statements import read_known
 from buffer.ledger.topics import Merchant, Movements, Variant, locked, readable, sources
+from config.formats import shown
 from config.kafka import Record, topic_name
 from config.letters import Effect, Judgement, Letters
 from config.telemetry.redaction import masked_error
@@ -40,6 +41,10 @@ class MovementLetters(Letters[DeadLetter]):
     def order_in(self, key: str, topic: str) -> str:
         source = sources().get(topic)
         return key if source and source.of_orders else ""
+
+    def opened(self, letter: DeadLetter) -> tuple[bytes, str]:
+        source = sources().get(letter.topic)
+        return shown(source.gate, source.options, bytes(letter.payload or b"")) if source else (b"", "")
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
         """What would move; a letter whose record is refused before any look at the database would fail again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeAlias, get_args, get_type_hints
 
@@ -202,6 +202,8 @@ class Source:
     locked: Sequence[str] = ()
     references: Sequence[str] = ()
 
+    options: Mapping[str, Any] = field(default_factory=dict)
+
     @classmethod
     def of(cls, name: str, entry: str | Mapping[str, Any]) -> Source:
         """The function's first annotation is the message type; `… | None` says that tombstones may come."""
@@ -210,8 +212,8 @@ class Source:
         kind = next(iter(get_type_hints(effect).values()))
         gate = Gate.of(kind, settings.BUFFER_MAX_EVENT_BYTES, opener_of(options))
         tombstones, of_orders = type(None) in get_args(kind), "sale_order_id" in getattr(kind, "__struct_fields__", ())
-        paths = [options.get(option, ()) for option in ("READABLE", "LOCKED", "REFERENCES")]
-        return cls(name, gate, effect, tombstones, of_orders, *paths)
+        readable, locked, references = (options.get(option, ()) for option in ("READABLE", "LOCKED", "REFERENCES"))
+        return cls(name, gate, effect, tombstones, of_orders, readable, locked, references, options)
 
 
 @cache

@@ -12,9 +12,27 @@ from typing import Any
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from config.gate import Gate
+
 # Of a record's value; raises InvalidRecord, or RegistryUnavailable for a registry that has to be waited for.
 Opener = Callable[[bytes], bytes]
 JSON = "json"
+REGISTERED = ("avro", "protobuf", "jsonschema")  # those whose schemas stand in a registry
+
+
+def in_words(entry: Mapping[str, Any], value: bytes) -> str:
+    """`Avro, schema 7`: what a record of an entry is written in; empty for JSON."""
+    name = entry.get("FORMAT", JSON)
+    if name == JSON:
+        return ""
+    framed = len(value) > 4 and value[0] == 0
+    return f"{name.capitalize()}, schema {int.from_bytes(value[1:5], 'big')}" if framed else name.capitalize()
+
+
+def shown(gate: Gate[Any], entry: Mapping[str, Any], value: bytes) -> tuple[bytes, str]:
+    """What a page shows of a record that is not JSON: it as JSON, and `Avro, schema 7`; empty where it cannot be opened."""
+    opened = gate.readable(value)
+    return (opened, in_words(entry, value)) if opened and opened is not value else (b"", "")
 
 
 def opener_of(entry: Mapping[str, Any]) -> Opener | None:
@@ -27,3 +45,12 @@ def opener_of(entry: Mapping[str, Any]) -> Opener | None:
         return None
     opener: Opener = import_string(settings.FORMATS[name])(**entry.get("FORMAT_OPTIONS", {}))
     return opener
+
+
+def formatted() -> dict[str, Mapping[str, Any]]:
+    """The entries whose records are not JSON, by the setting that says so: `STREAMS['scans']`."""
+    streams = {f"STREAMS[{name!r}]": entry for name, entry in settings.STREAMS.items()}
+    movements = {
+        f"MOVEMENTS[{name!r}]": entry for name, entry in settings.MOVEMENTS.items() if not isinstance(entry, str)
+    }
+    return {place: entry for place, entry in (streams | movements).items() if entry.get("FORMAT", JSON) != JSON}

@@ -71,6 +71,11 @@ class Registry:
                 self._schemas[number] = self._ask_for(number)
         return self._schemas[number]
 
+    def look(self) -> str:
+        """Who answers. Raises RegistryUnavailable."""
+        self._get("config")
+        return f"{self.url} answers"
+
     def _ask_for(self, number: int) -> Schema:
         if self._missing.get(number, 0) > time.monotonic():
             raise _unknown(number)
@@ -110,7 +115,7 @@ class Registry:
             context = ssl.create_default_context(cafile=self.cafile or None)
         except OSError as error:
             raise RegistryUnavailable(f"SCHEMA_REGISTRY_CAFILE: {error.strerror or one_line(error)}") from None
-        opener = build_opener(HTTPSHandler(context=context), _NoRedirect)
+        opener = build_opener(HTTPSHandler(context=context), _NotElsewhere)
         try:
             with opener.open(Request(f"{self.url}/{path}", headers=headers), timeout=self.timeout) as response:  # noqa: S310
                 content = response.read(10 * MOST_BYTES)
@@ -135,7 +140,7 @@ class Registry:
         return answer
 
 
-class _NoRedirect(HTTPRedirectHandler):
+class _NotElsewhere(HTTPRedirectHandler):
     """A password must not follow to where somebody else sends it."""
 
     def redirect_request(self, *_: Any) -> None:

@@ -21,6 +21,8 @@ from config.database.clock import compared_clocks, database_now
 from config.database.tables import ONLY_READS, missing_migrations, only_reads, require_tables
 from config.environment.extensions import added_by, extensions, release_of
 from config.flows import flows
+from config.formats import REGISTERED, formatted
+from config.formats.registry import RegistryUnavailable, registry
 from config.kafka.client import (
     NO_TRANSACTIONS,
     KafkaError,
@@ -66,6 +68,7 @@ def examine() -> list[Finding]:
         looks = {"replica": _replica, "clock": _clock, "galera": _galera, "partitions": _partitions, "flows": _flows}
         findings += [finding for name, look in looks.items() for finding in _guarded(name, look)]
     findings += _guarded("broker", _broker)
+    findings += _registry()
     away = {finding.fact for finding in findings}
     return [*findings, *(Finding(name, False, NOT_KNOWN, known) for cause, known, name in ASKED if cause in away)]
 
@@ -114,6 +117,15 @@ def _extensions() -> Iterator[Finding]:
     for app in extensions():
         adds = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in added_by(app))
         yield Finding(f"extension {app.label}", True, f"{release_of(app)} adds {adds or 'nothing'}")
+
+
+def _registry() -> list[Finding]:
+    if not any(entry["FORMAT"] in REGISTERED for entry in formatted().values()):
+        return []
+    try:
+        return [Finding("schema registry", True, registry().look())]
+    except RegistryUnavailable as error:
+        return [Finding("schema registry", False, f"{error}; records wait, none is lost")]
 
 
 def _database() -> Iterator[Finding]:

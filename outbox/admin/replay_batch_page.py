@@ -263,7 +263,7 @@ def is_author(user: AbstractUser | AnonymousUser, batch: ReplayBatch) -> bool:
 def shown_in_form(chosen: Filter) -> dict[str, object]:
     """What the form of an edit shows of its letters, without hidden values: the newest one, and paths in a sample of them."""
     letters = _sample_of(chosen)
-    texts = [masked(letter.payload, *mask_of(letter.source)) for letter in letters]
+    texts = [masked(letter.json_payload, *mask_of(letter.source)) for letter in letters]
     counts = Counter(path for text in texts for path in dict.fromkeys(paths_in(text)) if len(path) <= LONGEST_PATH)
     return {
         "newest": letters[0] if letters else None,

@@ -28,6 +28,12 @@ class Advice(NamedTuple):
 REASONS = (
     Advice("invalid_json wrong_field empty invalid_utf8 nul_character too_deep", PRODUCER,
            "let the producer send it again, then resolve; requeue only after a change in Spillway", LETTERS),
+    Advice("not_framed undecodable wrong_format", "a record that is not in the format of its topic",
+           "let the producer send it again as the topic is declared, then resolve", "formats.md#dead-letters"),
+    Advice("unknown_schema", "the registry has no schema of this id: it was deleted, or the record names another registry",
+           "register it again, then requeue; it is asked for again after a minute", "formats.md#dead-letters"),
+    Advice("schema_refused", "a schema by which a small record may become a large one, or that holds itself",
+           "let the producer use another schema, then resolve", "formats.md#dead-letters"),
     Advice("too_large",
            "larger than BUFFER_MAX_EVENT_BYTES, or in a compressed batch larger than KAFKA_MAX_BATCH_BYTES",
            "raise the setting the letter names, restart the worker, requeue; or resolve", LETTERS),

@@ -75,7 +75,7 @@ def why_not(letter: DeadLetter) -> str:
     if len(letter.payload) > MOST:
         return TOO_LARGE
     try:
-        return _why_no_text(bytes(letter.payload)) or letters_of(letter.source, letter.step).why_not_edited(letter)
+        return _why_no_text(letter.json_payload) or letters_of(letter.source, letter.step).why_not_edited(letter)
     except Refusal as refusal:
         return f"{capfirst(str(refusal))}."
 
@@ -91,7 +91,7 @@ def _why_no_text(payload: bytes) -> str:
 
 def text_of(letter: DeadLetter) -> str:
     """The payload as the form shows it: JSON is indented, and nothing else is changed."""
-    text = bytes(letter.payload or b"").decode("utf-8", "backslashreplace")
+    text = letter.json_payload.decode("utf-8", "backslashreplace")
     return indented(text) if is_json(text) else text
 
 
@@ -310,7 +310,7 @@ def _changed(letter: DeadLetter, change: FieldChange, number: int) -> DeadLetter
     """The letter's edited copy. Raises Refusal, also for what `examine` would find against it."""
     if problem := why_not(letter):
         raise Refusal(problem)
-    text = change.apply(bytes(letter.payload or b"").decode())
+    text = change.apply(letter.json_payload.decode())
     copy = letter.copy_with(bytes_of(text), number)
     if len(copy.payload or b"") > MOST:
         raise Refusal(TOO_LARGE)
@@ -332,7 +332,7 @@ def before_and_after(
 
     `mine`: the reader has typed the change, and sees its values. Raises Refusal where the change does not fit.
     """
-    text = bytes(letter.payload or b"").decode()
+    text = letter.json_payload.decode()
     after = change.apply(text)
     own = (change.old, change.new) if mine else ()
     return _seen(letter.source, text, change.path, shown, own), _seen(letter.source, after, change.path, shown, own)

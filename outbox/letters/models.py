@@ -12,6 +12,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.base import ModelState
 from django.db.models.functions import Length
+from django.utils.functional import cached_property
 
 from config.fields import IdentifierField, smallest_uuid7, uuid7
 from config.flows import called, letters_of
@@ -253,10 +254,24 @@ class DeadLetter(models.Model):
         """Whether only a part of the record is kept."""
         return self.payload_size is not None
 
+    @property
+    def json_payload(self) -> bytes:
+        """Its payload as JSON where its topic is written in a format and it can be opened; else as it is."""
+        return self.opened[0] or bytes(self.payload or b"")
+
+    @cached_property
+    def opened(self) -> tuple[bytes, str]:
+        """The JSON of a payload that is written in a format, and the format; empty for JSON, and for what cannot be opened."""
+        try:
+            return (b"", "") if self.edit or not self.payload else letters_of(self.source, self.step).opened(self)
+        except Refusal:  # of a flow that is not there any more
+            return b"", ""
+
     def copy_with(self, payload: bytes, edit: int) -> DeadLetter:
         """The letter with the payload of its edited copy number `edit`; only in memory, never saved."""
         twin = copy(self)
         twin.payload, twin.edit = payload, edit
+        twin.__dict__.pop("opened", None)
         return twin
 
 

@@ -11,18 +11,22 @@ from datetime import UTC, datetime
 import fastavro
 import msgspec
 import pytest
+from django.urls import reverse
 
 from buffer.events.models import BufferedEvent
 from buffer.flush.flusher import Flusher
 from buffer.ingest.handler import Ingest
 from buffer.streams import TransferRequests
+from config.database.clock import database_now
 from config.kafka import client
 from config.kafka.consumer import consumer_of
 from config.payload import digest
 from outbox.bookkeeping.watermarks import Watermarks
+from outbox.letters.edits import examine, text_of
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of
 from tests.buffer.flush.test_flusher import age, hear
+from tests.config.admin.conftest import boss as boss
 from tests.config.conftest import broker as broker
 from tests.config.conftest import make_topic as make_topic
 from tests.config.formats.conftest import framed as framed
@@ -98,6 +102,27 @@ def test_an_edited_copy_is_json_and_goes_to_the_gate_as_it_is(ingest, records, s
     body = json.loads(stream.gate.opened(avro("A3")))
     copy = DeadLetter.objects.get().copy_with(json.dumps({**body, "items": [{"sku": "S", "quantity": 1}]}).encode(), 1)
     assert stream.gate.decode(record_of(copy).value).items[0].sku == "S"
+
+
+@pytest.mark.django_db
+def test_the_page_of_a_letter_shows_it_as_json_and_edits_that(
+    ingest, records, stream, avro, framed, monkeypatch, settings, boss
+):
+    settings.SECURE_SSL_REDIRECT = False
+    monkeypatch.setattr("buffer.streams.streams", lambda: {stream.name: stream})
+    monkeypatch.setattr("buffer.flow.streams", lambda: {stream.name: stream})
+    ingest(records(avro("A3"), framed(b"x", 99), start=0))
+    opened, unknown = DeadLetter.objects.order_by("offset")
+    assert (opened.opened[1], unknown.opened) == ("Avro, schema 1", (b"", ""))
+    page = boss.get(reverse("admin:outbox_deadletter_change", args=[opened.pk])).content.decode()
+    assert "of Avro, schema 1, shown as JSON" in page
+    assert "A3" in page
+    assert boss.get(reverse("admin:outbox_deadletter_change", args=[unknown.pk])).status_code == 200
+    assert json.loads(text_of(opened))["items"] == []
+    mended = json.dumps({**json.loads(text_of(opened)), "items": [{"sku": "S1", "quantity": 4}]})
+    examined = examine(opened, mended, database_now())
+    assert not examined.faults
+    assert bytes(DeadLetter.objects.get(pk=opened.pk).payload)[:5] == framed(b"")
 
 
 @pytest.mark.django_db(transaction=True)
