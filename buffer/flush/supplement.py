@@ -24,7 +24,7 @@ from config.database.retry import Stale
 from config.database.upsert import Rewrite, uuid_text
 from config.gate import InvalidRecord
 from config.letters import Effect, Judgement, Refusal
-from config.payload import as_json, digest
+from config.payload import EditedCopy, as_json, digest
 from config.telemetry import tracing
 from config.telemetry.logs import RowIds, log_committed
 from outbox.bookkeeping import counters
@@ -94,7 +94,7 @@ class LateRecord(NamedTuple):
         """The digest of the letter's own payload, which an edited copy hides."""
         if not self.letter.edit:
             return digest(self.payload.encode())
-        return digest(bytes(DeadLetter.objects.values_list("payload", flat=True).get(pk=self.letter.pk) or b""))
+        return digest(DeadLetter.objects.get(pk=self.letter.pk).json_payload)
 
 
 @dataclass
@@ -171,14 +171,16 @@ def _records_of(stream: Stream, letters: Sequence[DeadLetter]) -> tuple[list[Lat
     for letter in letters:
         try:
             record = record_of(letter)
-            message = stream.gate.decode(record.value)
+            # What was set aside when a batch was cut is the order as it is stored: JSON, whatever its topic is written in.
+            value = stream.gate.opened(EditedCopy(record.value or b"") if letter.step == CUT else record.value) or b""
+            message = stream.gate.judge(value)
         except (Refusal, InvalidRecord) as refusal:
             refused[letter.pk] = str(refusal)
             continue
         at = Position(letter.topic_id, record.partition, record.offset, record.timestamp)
         key = (stream.month_of(message), message.order_id, message.location_id)
         traceparent = tracing.traceparent_in(record.headers)
-        records.append(LateRecord(letter, at, (record.value or b"").decode(), key, traceparent))
+        records.append(LateRecord(letter, at, value.decode(), key, traceparent))
     return records, refused
 
 

@@ -14,18 +14,21 @@ import pytest
 from django.urls import reverse
 
 from buffer.events.models import BufferedEvent
+from buffer.flush.batch_letters import CUT
 from buffer.flush.flusher import Flusher
 from buffer.ingest.handler import Ingest
 from buffer.streams import TransferRequests
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import client
 from config.kafka.consumer import consumer_of
 from config.payload import digest
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.letters.edits import examine, text_of
+from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of
-from tests.buffer.flush.test_flusher import age, hear
+from tests.buffer.flush.test_flusher import age, hear, urge
 from tests.config.admin.conftest import boss as boss
 from tests.config.conftest import broker as broker
 from tests.config.conftest import make_topic as make_topic
@@ -104,13 +107,47 @@ def test_an_edited_copy_is_json_and_goes_to_the_gate_as_it_is(ingest, records, s
     assert stream.gate.decode(record_of(copy).value).items[0].sku == "S"
 
 
+@pytest.fixture
+def of_settings(stream, monkeypatch):
+    """The stream is the one that STREAMS names."""
+    for module in ("buffer.streams", "buffer.flow", "buffer.flush.freeze"):
+        monkeypatch.setattr(f"{module}.streams", lambda: {stream.name: stream})
+
+
 @pytest.mark.django_db
-def test_the_page_of_a_letter_shows_it_as_json_and_edits_that(
-    ingest, records, stream, avro, framed, monkeypatch, settings, boss
-):
+def test_a_late_record_sends_the_difference(ingest, records, stream, avro, producer, of_settings):
+    ingest(records(avro("A1", S1=2), start=0))
+    age(minutes=5)
+    hear(seconds=0)
+    Flusher([stream], producer).tick()
+    ingest(records(avro("A1", S1=5), start=1))
+    assert pull("requeue", [DeadLetter.objects.get().pk], Operator("test"), "x").acted == 1
+    age(minutes=5)
+    Flusher([stream], producer).tick()
+    assert producer.values[-1]["items"] == [{"sku": "S1", "quantity": 3}]
+    assert msgspec.json.decode(BufferedEvent.objects.get().payload)["items"] == [{"sku": "S1", "quantity": 5}]
+
+
+@pytest.mark.django_db
+def test_an_order_that_was_set_aside_comes_back(ingest, records, stream, avro, producer, of_settings, monkeypatch):
+    ingest(records(avro("A1", S1=2), start=0))
+    age(minutes=5)
+    hear(seconds=0)
+    with monkeypatch.context() as broken:
+        broken.setattr(stream, "summarise", lambda payloads: 1 / 0)
+        Flusher([stream], producer).tick()
+    letter = DeadLetter.objects.get()
+    assert letter.step == CUT
+    assert pull("requeue", [letter.pk], Operator("test"), "x").acted == 1
+    urge()
+    Flusher([stream], producer).tick()
+    assert producer.values[-1]["items"] == [{"sku": "S1", "quantity": 2}]
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("of_settings")
+def test_the_page_of_a_letter_shows_it_as_json_and_edits_that(ingest, records, avro, framed, settings, boss):
     settings.SECURE_SSL_REDIRECT = False
-    monkeypatch.setattr("buffer.streams.streams", lambda: {stream.name: stream})
-    monkeypatch.setattr("buffer.flow.streams", lambda: {stream.name: stream})
     ingest(records(avro("A3"), framed(b"x", 99), start=0))
     opened, unknown = DeadLetter.objects.order_by("offset")
     assert (opened.opened[1], unknown.opened) == ("Avro, schema 1", (b"", ""))
