@@ -1,4 +1,4 @@
-"""A stream whose records are Avro: what is stored is their JSON, what is buried their bytes, and a registry is waited for."""
+"""Topics in Avro and Protobuf: what is stored is their JSON, what is buried their bytes, and a registry is waited for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from buffer.events.models import BufferedEvent
 from buffer.flush.batch_letters import CUT
 from buffer.flush.flusher import Flusher
 from buffer.ingest.handler import Ingest
-from buffer.streams import TransferRequests
+from buffer.ledger.topics import Movements, sources
+from buffer.streams import Identifier, Quantity, TransferRequests
 from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.kafka import client
@@ -29,11 +30,13 @@ from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import record_of
 from tests.buffer.flush.test_flusher import age, hear, urge
+from tests.buffer.ledger.conftest import quantities, record, write
 from tests.config.admin.conftest import boss as boss
 from tests.config.conftest import broker as broker
 from tests.config.conftest import make_topic as make_topic
 from tests.config.formats.conftest import framed as framed
 from tests.config.formats.conftest import schemas as schemas
+from tests.config.formats.messages import PointsEarned
 from tests.crash.wire import wait_for
 from tests.logged import lines
 
@@ -50,6 +53,11 @@ SCHEMA = {
     ],
 }  # fmt: skip
 PARSED = fastavro.parse_schema(SCHEMA)
+
+
+class Points(msgspec.Struct):
+    earning_id: Identifier
+    points: Quantity
 
 
 @pytest.fixture
@@ -184,3 +192,32 @@ def test_while_the_registry_is_away_records_wait_and_none_is_buried(stream, sche
     assert "SCHEMA_REGISTRY_URL: the registry answers 503" in said["schema_registry_unavailable"]["error"]
     assert "prepare_failed" not in said
     assert not DeadLetter.objects.exists()
+
+
+def points_of(message: Points) -> Movements:
+    return Movements("POINTS", message.earning_id, {"C1": message.points})
+
+
+@pytest.mark.django_db
+def test_a_stock_topic_in_protobuf_moves_stock_once_by_the_digest_of_its_json(schemas, framed, settings):
+    schemas.by_id[1] = {"schema": 'syntax = "proto3";', "schemaType": "PROTOBUF"}
+    options = {"message": "tests.config.formats.messages.PointsEarned"}
+    entry = {"EFFECT": f"{__name__}.points_of", "REFERENCES": ["earning_id"], "FORMAT": "protobuf"}
+    settings.MOVEMENTS = {"points-earned": {**entry, "FORMAT_OPTIONS": options}}
+    settings.LEDGER_UNKNOWN_STOCK = "create"
+    sources.cache_clear()
+    try:
+        value = framed(b"\x00" + PointsEarned(earning_id="E1", points=7).SerializeToString())
+        write(record(("points-earned", value), 0), record(("points-earned", framed(b"\x00\xff")), 1))
+        write(record(("points-earned", value), 0))
+        write(
+            record(("points-earned", framed(b"\x00" + PointsEarned(earning_id="E2", points=-7).SerializeToString())), 2)
+        )
+        assert quantities() == {"C1": 7}
+        letters = DeadLetter.objects.order_by("offset").values_list("reason", "business_key")
+        assert list(letters) == [("undecodable", ""), ("wrong_field", "E2")]
+        negative = DeadLetter.objects.get(business_key="E2")
+        assert json.loads(negative.json_payload)["points"] == -7
+        assert negative.opened[1] == "Protobuf, schema 1"
+    finally:
+        sources.cache_clear()
