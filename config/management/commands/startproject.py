@@ -5,8 +5,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.commands.startproject import Command as StartProject
 
+from config.processes.commands import VisibleCommand
 
-class Command(StartProject):
+
+class Command(VisibleCommand, StartProject):
     help = (
         "Make a project with an extension of one stream, its test, a Makefile with `make run` and `make test`, a "
         "Dockerfile and a compose file, in DIRECTORY (a new one that is called NAME)."
