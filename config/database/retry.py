@@ -143,6 +143,8 @@ def wait_for_rerun(
         return
     if remedy is Remedy.WAIT:
         connection.close()
-        event = getattr(error, "event", "database_unavailable")
-        log.warning(event, worker=worker, attempt=failures, error=str(error).strip())
+        if getattr(error, "of_registry", False):
+            log.warning("schema_registry_unavailable", worker=worker, attempt=failures, error=str(error).strip())
+        else:
+            log.warning("database_unavailable", worker=worker, attempt=failures, error=str(error).strip())
     sleep(0.2 + full_jitter(failures, base=0.2, cap=longest))

@@ -35,7 +35,7 @@ class RegistryUnavailable(OperationalError):
     To whoever runs a transaction it is what a server is that is away: nothing stays, and all of it is tried again.
     """
 
-    event = "schema_registry_unavailable"  # of the log, while somebody waits
+    of_registry = True  # the log calls it by its name
 
 
 class Schema(NamedTuple):
