@@ -31,6 +31,7 @@ from config.database.queries import is_mariadb
 from config.fields import is_uuid
 from config.flows import mask_of
 from config.kafka import topic_name
+from config.telemetry.redaction import masked
 from config.telemetry.tracing import trace_id_in
 from outbox.audit_log.reveal import Revealing
 from outbox.bookkeeping import counters
@@ -218,7 +219,8 @@ class BatchAdmin(Revealing, ReadOnlyAdmin):
         return () if is_mariadb(connection) else super().ranges()
 
     def detail(self, request: HttpRequest, row: Batch) -> dict[str, object]:
-        message, sight, stream = msgspec.json.decode(row.payload), self.sight(request, row), streams().get(row.stream)
+        sight, stream = self.sight(request, row), streams().get(row.stream)
+        message = msgspec.json.decode(row.payload if sight.shown else masked(row.payload, *mask_of(row.stream)))
         # Of a stream that is gone nobody knows what it called them.
         items, orders = (message.get(stream.word(name) if stream else name, ()) for name in ("items", "order_ids"))
         rows = BufferedEvent.objects.in_months(row.months).filter(pk__in=row.event_ids[:MOST_EVENTS])
@@ -226,7 +228,7 @@ class BatchAdmin(Revealing, ReadOnlyAdmin):
         return {
             "title": f"Batch {row.sequence:,} for {row.location_id}",
             "state": "publishing" if row.status == "claimed" else row.status,
-            "items": [list(item.values()) for item in items],
+            "items": [[f"{value:,}" if isinstance(value, int) else value for value in item.values()] for item in items],
             "columns": list(items[0]) if items else [],
             "order_ids": orders if not row.event_ids else [],
             "events": list(rows.defer("payload").oldest_first()),
