@@ -218,7 +218,7 @@ STREAMS: dict[str, dict] = {
 FORMATS = {
     "avro": "config.formats.avro.avro",
     "protobuf": "config.formats.protobuf.protobuf",
-    "jsonschema": "config.formats.json_schema.jsonschema",
+    "jsonschema": "config.formats.registry.jsonschema",
 }
 # Each function turns a message of its topic into what it does to stock. In its place may stand a mapping: EFFECT, the
 # function, and READABLE, LOCKED, REFERENCES, the paths of a message that may be read, that stay in a copy, that name it.

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
 import struct
 import threading
 import time
 from collections.abc import Callable
 from functools import cache
-from http.client import HTTPException
 from typing import Any, NamedTuple, TypeVar
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import Request
 
 from django.conf import settings
 from django.db import OperationalError
 
+from config.formats import Opener
 from config.gate import InvalidRecord
+from config.http import Unanswered, ask
 from config.telemetry.redaction import one_line
 
 MOST_BYTES = 100_000  # of a schema with all that it refers to: a record of one byte may stand for so many names
 MOST_REFERENCES = 50
 ASK_AGAIN = 60.0  # seconds after which a schema that was not there is asked for again
+TRY_AGAIN = 2.0  # seconds after which a registry that was away is asked again: a page waits for it once
+MOST_MISSING = 10_000  # ids that are remembered as not there: anybody may write any of four billion
 FRAME = struct.Struct(">bI")
 Read = TypeVar("Read")
 
@@ -60,6 +62,7 @@ class Registry:
         self.url, self.login, self.cafile, self.timeout = url, login, cafile, timeout
         self._schemas: dict[int, Schema] = {}
         self._missing: dict[int, float] = {}  # until when it is not asked for again
+        self._away: tuple[float, str] = (0.0, "")  # until when, and why
         self._lock = threading.Lock()
 
     def schema(self, number: int) -> Schema:
@@ -68,7 +71,14 @@ class Registry:
             return known
         with self._lock:
             if number not in self._schemas:
-                self._schemas[number] = self._ask_for(number)
+                until, why = self._away
+                if time.monotonic() < until:
+                    raise RegistryUnavailable(why)
+                try:
+                    self._schemas[number] = self._ask_for(number)
+                except RegistryUnavailable as error:
+                    self._away = (time.monotonic() + TRY_AGAIN, str(error))
+                    raise
         return self._schemas[number]
 
     def look(self) -> str:
@@ -81,6 +91,8 @@ class Registry:
             raise _unknown(number)
         answer = self._get(f"schemas/ids/{number}")
         if answer is None:
+            if len(self._missing) == MOST_MISSING:
+                self._missing.pop(next(iter(self._missing)))
             self._missing[number] = time.monotonic() + ASK_AGAIN
             raise _unknown(number)
         references: dict[tuple[str, int], str] = {}
@@ -111,26 +123,19 @@ class Registry:
         headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
         if self.login[0]:
             headers["Authorization"] = f"Basic {base64.b64encode(':'.join(self.login).encode()).decode()}"
+        request = Request(f"{self.url}/{path}", headers=headers)  # noqa: S310 (`Env.site` takes http and https alone)
         try:
-            context = ssl.create_default_context(cafile=self.cafile or None)
-        except OSError as error:
-            raise RegistryUnavailable(f"SCHEMA_REGISTRY_CAFILE: {error.strerror or one_line(error)}") from None
-        opener = build_opener(HTTPSHandler(context=context), _NotElsewhere)
-        try:
-            with opener.open(Request(f"{self.url}/{path}", headers=headers), timeout=self.timeout) as response:  # noqa: S310
-                content = response.read(10 * MOST_BYTES)
+            content = ask(request, timeout=self.timeout, most=10 * MOST_BYTES, cafile=self.cafile)
         except HTTPError as error:
             if error.code == 404:
                 return None
-            login = error.code in (401, 403)
-            setting = "SCHEMA_REGISTRY_USERNAME" if login else "SCHEMA_REGISTRY_URL"
+            setting = "SCHEMA_REGISTRY_USERNAME" if error.code in (401, 403) else "SCHEMA_REGISTRY_URL"
             raise RegistryUnavailable(f"{setting}: the registry answers {error.code}") from None
-        except (OSError, HTTPException) as error:
-            cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error
-            setting = (
-                "SCHEMA_REGISTRY_CAFILE" if isinstance(cause, ssl.SSLCertVerificationError) else "SCHEMA_REGISTRY_URL"
-            )
-            raise RegistryUnavailable(f"{setting}: the registry cannot be asked: {one_line(cause)}") from None
+        except Unanswered as error:
+            setting = "SCHEMA_REGISTRY_CAFILE" if error.is_distrust else "SCHEMA_REGISTRY_URL"
+            raise RegistryUnavailable(f"{setting}: the registry cannot be asked: {error}") from None
+        except OSError as error:
+            raise RegistryUnavailable(f"SCHEMA_REGISTRY_CAFILE: the file that it names: {one_line(error)}") from None
         try:
             answer = json.loads(content)
         except (ValueError, RecursionError):
@@ -138,13 +143,6 @@ class Registry:
         if not isinstance(answer, dict):
             raise RegistryUnavailable("SCHEMA_REGISTRY_URL: the answer is no object of JSON")
         return answer
-
-
-class _NotElsewhere(HTTPRedirectHandler):
-    """A password must not follow to where somebody else sends it."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 class Readers:
@@ -187,3 +185,8 @@ def registry() -> Registry:
     return Registry(
         settings.SCHEMA_REGISTRY_URL, login, settings.SCHEMA_REGISTRY_CAFILE, settings.SCHEMA_REGISTRY_TIMEOUT_SECONDS
     )
+
+
+def jsonschema() -> Opener:
+    """`"FORMAT": "jsonschema"`: the frame is taken off, and the gate judges what stands in it."""
+    return Readers("JSON", lambda _schema: bytes).read

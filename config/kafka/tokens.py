@@ -6,20 +6,20 @@ import base64
 import functools
 import json
 import re
-import ssl
 import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.client import HTTPException
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote, urlencode
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
+from urllib.request import Request
 
 from django.conf import settings
 from kafka.errors import KafkaConnectionError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from config.http import Unanswered, ask
 from config.telemetry.logs import log
 from config.telemetry.redaction import one_line
 
@@ -86,30 +86,21 @@ class TokenClient:
         form = urlencode({name: value for name, value in asked.items() if value}).encode()
         login = base64.b64encode(f"{quote(self.identity, '')}:{quote(self.secret, '')}".encode()).decode()
         headers = {"Authorization": f"Basic {login}", "Accept": "application/json"}
+        request = Request(self.url, form, headers)  # noqa: S310 (`Env.address` takes http and https alone)
         try:
-            with self._opener().open(Request(self.url, form, headers), timeout=self.timeout) as response:  # noqa: S310
-                answer = json.loads(response.read(MOST_BYTES))
+            answer = json.loads(ask(request, timeout=self.timeout, most=MOST_BYTES, cafile=self.cafile))
         except HTTPError as error:
             raise TokenUnavailable(_refusal(error)) from None
-        except (OSError, HTTPException) as error:
-            cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error
-            setting = (
-                "KAFKA_OAUTH_CAFILE" if isinstance(cause, ssl.SSLCertVerificationError) else "KAFKA_OAUTH_TOKEN_URL"
-            )
-            raise TokenUnavailable(f"{setting}: the provider cannot be asked for a token: {one_line(cause)}") from None
+        except Unanswered as error:
+            setting = "KAFKA_OAUTH_CAFILE" if error.is_distrust else "KAFKA_OAUTH_TOKEN_URL"
+            raise TokenUnavailable(f"{setting}: the provider cannot be asked for a token: {error}") from None
+        except OSError as error:
+            raise TokenUnavailable(f"KAFKA_OAUTH_CAFILE: the file that it names: {one_line(error)}") from None
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
             raise TokenUnavailable("KAFKA_OAUTH_TOKEN_URL: the answer is no object of JSON")
         return answer
-
-    def _opener(self) -> OpenerDirector:
-        """Reads the authorities anew each time: their file may have been renewed."""
-        try:
-            context = ssl.create_default_context(cafile=self.cafile or None)
-        except OSError as error:
-            raise TokenUnavailable(f"KAFKA_OAUTH_CAFILE: the file that it names: {one_line(error)}") from None
-        return build_opener(HTTPSHandler(context=context), _NoRedirect)
 
 
 class Tokens(AbstractTokenProvider):
@@ -238,10 +229,3 @@ def _refusal(error: HTTPError) -> str:
     said = f"HTTP {error.code}, {code}" if ERROR_CODE.fullmatch(code) else f"HTTP {error.code}"
     setting = SETTING_OF_ERROR.get(code, "KAFKA_OAUTH_CLIENT_SECRET" if error.code == 401 else "KAFKA_OAUTH_TOKEN_URL")
     return f"{setting}: the provider gives no token ({said})"
-
-
-class _NoRedirect(HTTPRedirectHandler):
-    """Our secret goes nowhere else."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None

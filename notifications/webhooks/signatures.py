@@ -7,13 +7,13 @@ import binascii
 import hashlib
 import hmac
 import re
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from config.http import ask
 from config.telemetry.logs import log
 from notifications.webhooks.fields import moment, parsed_record, read, record, text
 
@@ -259,15 +259,6 @@ def _load(url: str) -> Certificate:
         raise Unavailable(f"the certificate of SNS cannot be read: {type(error).__name__}") from error
 
 
-class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect could lead anywhere."""
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        return None
-
-
 def fetch(url: str) -> bytes:
     """Only addresses that CERTIFICATE or CONFIRMATION allow come here. OSError when there is no answer."""
-    with urllib.request.build_opener(NoRedirect).open(url, timeout=SNS_SECONDS) as answer:
-        body: bytes = answer.read(LARGEST_CERTIFICATE)
-    return body
+    return ask(url, timeout=SNS_SECONDS, most=LARGEST_CERTIFICATE)

@@ -16,6 +16,7 @@ from config.database.queries import batched
 from config.database.retry import Remedy, remedy_for
 from config.database.upsert import Upsert, new, timestamp_text
 from config.flows import by_kind, flows, no_flow_takes
+from config.formats.registry import RegistryUnavailable
 from config.kafka import RecordBatch, Replayed
 from config.kafka.records import headers_from_rows
 from config.letters import Effect, Judgement, Letters, Refusal
@@ -262,6 +263,9 @@ def _by_halves(
     try:
         with transaction.atomic():
             return ask(letters)
+    except RegistryUnavailable as error:
+        # No fault of the database either: the letters of other flows go on.
+        return {letter.pk: broken(str(error)) for letter in letters}
     except Exception as error:
         if remedy_for(error) in WORTH_ANOTHER_TRY:
             raise

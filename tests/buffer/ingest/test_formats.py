@@ -21,13 +21,15 @@ from buffer.ledger.topics import Movements, sources
 from buffer.streams import Identifier, Quantity, TransferRequests
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.formats.registry import registry
 from config.kafka import client
 from config.kafka.consumer import consumer_of
 from config.payload import digest
 from outbox.bookkeeping.watermarks import Watermarks
+from outbox.letters import redelivery
 from outbox.letters.edits import examine, text_of
 from outbox.letters.levers import pull
-from outbox.letters.models import DeadLetter
+from outbox.letters.models import DeadLetter, ProofRound
 from outbox.letters.redelivery import record_of
 from tests.buffer.flush.test_flusher import age, hear, urge
 from tests.buffer.ledger.conftest import quantities, record, write
@@ -168,6 +170,26 @@ def test_the_page_of_a_letter_shows_it_as_json_and_edits_that(ingest, records, a
     examined = examine(opened, mended, database_now())
     assert not examined.faults
     assert bytes(DeadLetter.objects.get(pk=opened.pk).payload)[:5] == framed(b"")
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("of_settings")
+def test_while_the_registry_is_away_pages_stay_up_and_letters_of_other_flows_go_on(
+    ingest, records, avro, schemas, framed, settings, boss
+):
+    settings.SECURE_SSL_REDIRECT = False
+    ingest(records(framed(b"x", 99), b'{"order_id": "A5"}', start=0))
+    registry.cache_clear()  # as a web process that has seen no schema yet
+    schemas.fails = 503
+    unknown, other = DeadLetter.objects.order_by("offset")
+    page = boss.get(reverse("admin:outbox_deadletter_change", args=[unknown.pk]))
+    assert page.status_code == 200
+    assert "SCHEMA_REGISTRY_URL" in page.content.decode()
+    result = pull("requeue", [unknown.pk], Operator("test"), "x")
+    assert (result.acted, DeadLetter.objects.get(pk=unknown.pk).status) == (0, "open")
+    DeadLetter.objects.filter(pk__in=[unknown.pk, other.pk]).update(status="requeued")
+    assert redelivery.look_after(database_now()) == 0
+    assert ProofRound.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)

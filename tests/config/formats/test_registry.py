@@ -1,6 +1,8 @@
 """The registry: what is asked once, what is asked again after a minute, and whom one waits for."""
 
 import json
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,19 +37,23 @@ def test_a_schema_that_is_not_there_is_asked_for_again_after_a_minute(schemas, m
         (b"[]", "SCHEMA_REGISTRY_URL: the answer is no object"),
     ],
 )  # fmt: skip
-def test_a_registry_that_does_not_say_yes_or_no_is_waited_for_and_asked_again(schemas, fails, setting):
+def test_a_registry_that_does_not_say_yes_or_no_is_waited_for_and_asked_again(schemas, fails, setting, monkeypatch):
     schemas.by_id[1], schemas.fails = STRING, fails
     with pytest.raises(RegistryUnavailable) as refusal:
         registry().schema(1)
     assert str(refusal.value).startswith(setting)
-    schemas.fails = None
+    asked, schemas.fails = len(schemas.asked), None
+    with pytest.raises(RegistryUnavailable, match=setting.split(":")[0]):
+        registry().schema(1)
+    assert len(schemas.asked) == asked, "not at once: a page would wait for it again and again"
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + module.TRY_AGAIN))
     assert registry().schema(1).text == '"string"'
 
 
 def test_nobody_there_and_no_address_are_waited_for_as_well(settings):
     with pytest.raises(RegistryUnavailable, match="SCHEMA_REGISTRY_URL: the registry cannot be asked"):
         Registry("http://127.0.0.1:1", ("", ""), "", 1).schema(1)
-    with pytest.raises(RegistryUnavailable, match="SCHEMA_REGISTRY_CAFILE: No such file"):
+    with pytest.raises(RegistryUnavailable, match="SCHEMA_REGISTRY_CAFILE: .*No such file"):
         Registry("https://127.0.0.1:1", ("", ""), "/nowhere", 1).schema(1)
     settings.SCHEMA_REGISTRY_URL = ""
     registry.cache_clear()
@@ -90,3 +96,11 @@ def test_a_reference_that_is_not_there_and_a_schema_that_is_too_long(schemas):
         with pytest.raises(InvalidRecord) as refusal:
             registry().schema(number)
         assert refusal.value.reason == reason
+
+
+def test_of_ids_that_are_not_there_so_many_are_remembered(schemas, monkeypatch):
+    monkeypatch.setattr(module, "MOST_MISSING", 2)
+    for number in (7, 8, 9, 9, 7):
+        with pytest.raises(InvalidRecord):
+            registry().schema(number)
+    assert schemas.asked == [f"/schemas/ids/{number}" for number in (7, 8, 9, 7)]
