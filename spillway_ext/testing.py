@@ -30,6 +30,16 @@ TOPIC_ID = "00000000-0000-4000-8000-000000000001"
 TIMES = ("first_arrival", "last_arrival", "idle_at", "cap_at", "due_at")  # of a bucket
 
 
+def age(**span: float) -> None:
+    """Let that much time have passed for every bucket."""
+    back = timedelta(**span)
+    for bucket in Bucket.objects.all():
+        for name in TIMES:
+            if at := getattr(bucket, name):
+                setattr(bucket, name, at - back)
+        bucket.save()
+
+
 class Sink:
     """A producer whose broker is a list."""
 
@@ -78,12 +88,7 @@ class Platform:
 
     def wait(self, **span: float) -> None:
         """Let time pass (`minutes=5`) for what is buffered, its consumers having read everything; then flush what is due."""
-        back = timedelta(**span)
-        for bucket in Bucket.objects.all():
-            for name in TIMES:
-                if at := getattr(bucket, name):
-                    setattr(bucket, name, at - back)
-            bucket.save()
+        age(**span)
         Watermark.objects.update(caught_up_at=database_now())
         Flusher(list(streams().values()), self.sink).tick()  # type: ignore[arg-type]
 

@@ -27,6 +27,7 @@ from config.kafka import Outgoing, RecordBatch, Replayed, Sent, topic_name
 from config.kafka.client import reachability
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.messages import notify
+from spillway_ext.testing import Sink
 from tests.emptying import emptied_by_delete
 from tests.shares import is_left_out, is_of_another_piece, touches_database
 
@@ -197,11 +198,11 @@ def ingest(db: None, stream: Any) -> Callable[..., datetime]:
     return run
 
 
-class MemoryProducer:
-    """A producer whose broker is a list; `outcomes` scripts what it answers."""
+class MemoryProducer(Sink):
+    """`outcomes` scripts what it answers."""
 
     def __init__(self) -> None:
-        self.sent: list[Outgoing] = []
+        super().__init__()
         self.outcomes: list[Any] = []
         self.ids: dict[str, str] = {}
 
@@ -216,9 +217,6 @@ class MemoryProducer:
 
     def topic_ids(self, topics: Any) -> dict[str, str]:
         return self.ids
-
-    def close(self) -> None:
-        pass
 
     @property
     def values(self) -> list[dict[str, Any]]:

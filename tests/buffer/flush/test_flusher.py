@@ -18,6 +18,7 @@ from outbox.bookkeeping.models import Watermark
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from outbox.workers.start import recover_claims
+from spillway_ext.testing import age as age
 from tests.conftest import order
 from tests.exported import exported
 
@@ -47,15 +48,6 @@ def hear(**ago: float) -> None:
         group="buffer-ingest", topic="transfer-requests", partition=0,
         defaults={"next_offset": 0, "caught_up_at": database_now() - timedelta(**ago), "updated_at": database_now()},
     )  # fmt: skip
-
-
-def age(**back: float) -> None:
-    """Let that much time have passed for every bucket."""
-    for bucket in Bucket.objects.all():
-        for name in ("first_arrival", "last_arrival", "idle_at", "cap_at", "due_at"):
-            if getattr(bucket, name):
-                setattr(bucket, name, getattr(bucket, name) - timedelta(**back))
-        bucket.save()
 
 
 def test_an_idle_bucket_becomes_one_message(ingest, records, flusher, producer):

@@ -98,6 +98,16 @@ def test_json_is_stored_and_digested_and_leaves_in_the_batch(ingest, records, st
 
 
 @pytest.mark.django_db
+def test_the_same_record_under_another_id_of_its_schema_is_no_conflict(ingest, records, schemas, framed, stream, avro):
+    """What is digested is the JSON: a registry that was restored gives other ids to the same schemas."""
+    schemas.by_id[2] = schemas.by_id[1]
+    body = avro("A1", S1=2)[5:]
+    for number in (1, 2):
+        ingest(records(framed(body, number), start=0))
+    assert (BufferedEvent.objects.count(), DeadLetter.objects.count()) == (1, 0)
+
+
+@pytest.mark.django_db
 def test_a_refused_record_keeps_its_bytes_its_key_and_its_reason(ingest, records, stream, avro, framed):
     values = [avro("A3"), avro("A4", S1=1)[:-2], framed(b"x", 99), b'{"order_id": "A5"}', b"\x00", b""]
     ingest(records(*values, start=0))
@@ -232,6 +242,8 @@ def test_a_stock_topic_in_protobuf_moves_stock_once_by_the_digest_of_its_json(sc
         value = framed(b"\x00" + PointsEarned(earning_id="E1", points=7).SerializeToString())
         write(record(("points-earned", value), 0), record(("points-earned", framed(b"\x00\xff")), 1))
         write(record(("points-earned", value), 0))
+        schemas.by_id[2] = schemas.by_id[1]
+        write(record(("points-earned", framed(value[5:], 2)), 0))
         write(
             record(("points-earned", framed(b"\x00" + PointsEarned(earning_id="E2", points=-7).SerializeToString())), 2)
         )
