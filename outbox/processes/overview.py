@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from outbox.processes.models import WorkerProcess
 MOST = 500  # processes that are looked at, of those that did not end; and of those that did
 TAKING_OVER = timedelta(minutes=1)
 MOST_NAMED = 3  # lines of home
-NO_KAFKA = "KAFKA_BOOTSTRAP_SERVERS="  # in the error of a command that Kafka did not answer
+NO_KAFKA = re.compile(r"^(\w+: )?KAFKA_\w+[=:]")  # the error of a command that Kafka did not answer, or not let in
 OWN = ("--metrics-port", "--instance")  # options by which processes that do the same work differ
 
 
@@ -166,7 +167,7 @@ def _need_of(sighting: Sighting, working: Iterable[tuple[str, str]], now: dateti
 def _fact_of(sighting: Sighting) -> Fact:
     if sighting.state is not Liveness.FAILED:
         return fact(GONE, sighting.row.command)
-    return fact(UNCONNECTED if NO_KAFKA in sighting.row.error else FAILED, sighting.row.command)
+    return fact(UNCONNECTED if NO_KAFKA.match(sighting.row.error) else FAILED, sighting.row.command)
 
 
 def _urgency(sighting: Sighting, working: Iterable[tuple[str, str]]) -> Urgency:

@@ -24,6 +24,7 @@ from outbox.groups.models import FailureGroup
 from outbox.notices.incidents import look
 from outbox.notices.models import Incident
 from outbox.processes.models import WorkerProcess
+from outbox.processes.overview import process_needs
 from tests.config.admin.conftest import _plain_http, boss  # noqa: F401 (fixtures)
 from tests.outbox.notices.conftest import subscribe  # noqa: F401 (a fixture)
 
@@ -246,3 +247,20 @@ def test_what_followed_from_a_cause_that_has_ended_is_no_news_while_it_ends_as_w
     assert [row.key for row in Incident.objects.exclude(over_at=None)] == ["kafka"]
     assert look(now + timedelta(seconds=60)) == 0
     assert look(now + timedelta(seconds=80)) == 3, "who is silent still is news of its own"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("CommandError: KAFKA_BOOTSTRAP_SERVERS=a:9092: KafkaTimeoutError: Unable to bootstrap", causes.UNCONNECTED),
+        ("CommandError: KAFKA_SASL_PASSWORD: the broker does not let ops in", causes.UNCONNECTED),
+        ("CommandError: KAFKA_OAUTH_TOKEN_URL: the provider cannot be asked for a token", causes.UNCONNECTED),
+        ("KAFKA_SSL_CERTFILE: the certificate expired", causes.UNCONNECTED),
+        ("CommandError: BUFFER_MAX_BATCH: 0 is outside", causes.FAILED),
+        ("ValueError: of KAFKA_BOOTSTRAP_SERVERS=a nobody has heard", causes.FAILED),
+    ],
+)
+def test_a_worker_that_kafka_did_not_let_in_follows_from_kafka(db, error, kind):
+    process(ended_at=database_now(), error=error)
+    (need,) = process_needs(database_now())
+    assert need.fact.kind == kind
