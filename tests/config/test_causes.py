@@ -245,6 +245,8 @@ def test_what_followed_from_a_cause_that_has_ended_is_no_news_while_it_ends_as_w
     monkeypatch.setattr(reachability, "ask", lambda: True)
     assert look(now + timedelta(seconds=10)) == 0
     assert [row.key for row in Incident.objects.exclude(over_at=None)] == ["kafka"]
+    process("replay_letters")
+    assert look(now + timedelta(seconds=20)) == 1, "a cause of its own begins at once"
     assert look(now + timedelta(seconds=60)) == 0
     assert look(now + timedelta(seconds=80)) == 3, "who is silent still is news of its own"
 
