@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
+from django.contrib.auth import get_user_model
 from django.db import models
 from django.http import HttpRequest
 from django.urls import reverse
@@ -17,6 +18,7 @@ from django.utils.http import urlencode
 from config.admin.lists import field_of
 
 Row = TypeVar("Row", bound=models.Model)
+Page = TypeVar("Page", bound="Searched")
 SHORTEST = 3  # characters: fewer are the beginning of nearly everything
 MOST_BEGUN = 50
 A_FEW = 10  # hits of a kind in the search of the header
@@ -24,23 +26,28 @@ HEX = re.compile(r"[0-9a-f]{3,32}")
 LAST = "\U0010ffff"  # behind every character, where bytes are compared
 
 
-def beginning_with(rows: models.QuerySet, field: str, text: str, most: int = MOST_BEGUN) -> list[object]:
-    """The primary keys of the first rows whose `field` begins with `text`: a range of an index, not a scan.
+def begun_by(rows: models.QuerySet, field: str, text: str) -> models.QuerySet | None:
+    """The rows whose `field` begins with `text`, in its order: a range of an index, not a scan. None where none can.
 
     Of the index `rows` fixes all columns before `field`. A text column must compare bytes (`IdentifierField`); a UUID is
     begun with or without its dashes.
     """
     if len(text) < SHORTEST:
-        return []
+        return None
     low: object = text
     high: object = text + LAST
     if isinstance(field_of(rows.model, field), models.UUIDField):
         digits = text.replace("-", "").lower()
         if not HEX.fullmatch(digits) or text.lower() not in (digits, str(UUID(digits.ljust(32, "0")))[: len(text)]):
-            return []  # such as A-471: no UUID has its dashes there
+            return None  # such as A-471: no UUID has its dashes there
         low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-    begun = rows.filter(**{f"{field}__gte": low, f"{field}__lte": high}).order_by(field)
-    return list(begun.values_list("pk", flat=True)[:most])
+    return rows.filter(**{f"{field}__gte": low, f"{field}__lte": high}).order_by(field)
+
+
+def beginning_with(rows: models.QuerySet, field: str, text: str, most: int = MOST_BEGUN) -> list[object]:
+    """The primary keys of the first rows whose `field` begins with `text`."""
+    begun = begun_by(rows, field, text)
+    return [] if begun is None else list(begun.values_list("pk", flat=True)[:most])
 
 
 def begun_in_words(text: str, number: int) -> str:
@@ -61,12 +68,17 @@ class Searched(admin.ModelAdmin, Generic[Row]):
         """Where beginnings are looked for, as `beginning_with` takes it: here columns that begin an index."""
         return [(self.model._default_manager.all(), field) for field in self.begins]
 
+    def begun_rows(self, text: str) -> list[models.QuerySet]:
+        """Of each range the rows of which a key begins with this."""
+        begun = (begun_by(rows, field, text) for rows, field in self.ranges())
+        return [rows for rows in begun if rows is not None]
+
     def beginning(self, text: str, most: int = MOST_BEGUN) -> list[object]:
         """The keys of the first rows of which a key begins with this, for the search when nothing has the whole key."""
         keys: dict[object, None] = {}
-        for rows, field in self.ranges():
+        for rows in self.begun_rows(text):
             if len(keys) < most:
-                keys |= dict.fromkeys(beginning_with(rows, field, text, most))
+                keys |= dict.fromkeys(rows.values_list("pk", flat=True)[:most])
         return list(keys)[:most]
 
     def begun(self, request: HttpRequest, text: str, most: int) -> list[Row]:
@@ -96,6 +108,21 @@ class Searched(admin.ModelAdmin, Generic[Row]):
 
 
 # -- The hits of the header ----------------------------------------------------------------------------------
+def begun_on(pages: Iterable[Page], text: str, user: Any) -> list[Page]:
+    """The pages that have a row of which a key begins with this: one statement looks into all ranges."""
+    ranges = [(page, rows) for page in pages for rows in page.begun_rows(text)]
+    if not ranges:
+        return []
+    # Of one row, which is there: that of whoever asks.
+    asked = (
+        get_user_model()
+        ._default_manager.filter(pk=user.pk)
+        .values_list(*(models.Exists(rows) for _page, rows in ranges))
+    )
+    there = zip(ranges, asked.get(), strict=True)
+    return list(dict.fromkeys(page for (page, _rows), found in there if found))
+
+
 class Hit(NamedTuple):
     """A row that was found, and the lever that it offers at once; empty where there is none."""
 

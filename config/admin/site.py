@@ -20,7 +20,7 @@ from config.admin import lists
 from config.admin.home import home
 from config.admin.html import in_reading_order
 from config.admin.pages import ReadOnlyAdmin
-from config.admin.search import A_FEW, by_kind, page_of
+from config.admin.search import A_FEW, begun_on, by_kind, page_of
 from config.database.clock import database_now
 from config.environment.extensions import extensions, release_of
 from config.partitions import configured, plan_for
@@ -100,7 +100,7 @@ class SpillwayAdminSite(admin.AdminSite):
             found = [(page, [row for row in rows if str(row.pk) != beside]) for page, rows in found]
         elif key and not place and not any(rows for _page, rows in found):
             begun = True
-            found = [(page, page.begun(request, key, A_FEW + 1)) for page in pages]
+            found = [(page, page.begun(request, key, A_FEW + 1)) for page in begun_on(pages, key, request.user)]
         found = [(page, rows) for page, rows in found if rows]
         if len(found) == 1 and len(found[0][1]) == 1:
             page, (row,) = found[0]

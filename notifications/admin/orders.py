@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from django.contrib import admin
 from django.contrib.auth.models import AbstractUser, AnonymousUser
+from django.db import models
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -15,7 +16,7 @@ from config.admin import humanize
 from config.admin.filters import ByUuid, Segments
 from config.admin.html import chip
 from config.admin.pages import ReadOnlyAdmin, age_column
-from config.admin.search import MOST_BEGUN, beginning_with
+from config.admin.search import begun_by
 from config.database.clock import database_now
 from config.environment import mailbox
 from config.environment.mailbox import masked
@@ -98,11 +99,10 @@ class OrderAdmin(Revealing, ReadOnlyAdmin):
         except ValueError:
             return ()
 
-    def beginning(self, text: str, most: int = MOST_BEGUN) -> list[object]:
+    def begun_rows(self, text: str) -> list[models.QuerySet]:
         """The number in a mail, too, whose capitals do not matter."""
-        number = text.removeprefix("#").upper()
-        keys = super().beginning(text.removeprefix(ORDER), most)
-        return list(dict.fromkeys([*keys, *beginning_with(Order.objects.all(), "number_in_mail", number, most)]))[:most]
+        numbered = begun_by(Order.objects.all(), "number_in_mail", text.removeprefix("#").upper())
+        return [*super().begun_rows(text.removeprefix(ORDER)), *([] if numbered is None else [numbered])]
 
     def detail(self, request: HttpRequest, row: Order) -> dict[str, object]:
         sight = self.sight(request, row)

@@ -23,7 +23,7 @@ from config.admin.filters import Segments
 from config.admin.html import chip, moment
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin
-from config.admin.search import MOST_BEGUN, beginning_with, begun_in_words
+from config.admin.search import MOST_BEGUN, begun_in_words
 from config.admin.svg import Point
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction
@@ -159,10 +159,11 @@ class CustomerAdmin(ReadOnlyAdmin):
 
     def begun(self, request: HttpRequest, text: str, most: int) -> list[Customer]:
         """With own terms, or with a lane."""
-        lanes = beginning_with(Lane.objects.all(), "customer_id", text, most)
-        waiting = Lane.objects.in_bulk(lanes)
-        names = {str(key) for key in self.beginning(text, most)} | {lane.customer_id for lane in waiting.values()}
+        names = {name for rows in self.begun_rows(text) for name in rows.values_list("customer_id", flat=True)[:most]}
         return _with_rows(sorted(names)[:most])
+
+    def ranges(self) -> Iterable[tuple[models.QuerySet, str]]:
+        return [*super().ranges(), (Lane.objects.all(), "customer_id")]
 
     def get_search_results(
         self, request: HttpRequest, queryset: models.QuerySet, search_term: str
