@@ -16,7 +16,7 @@ VENV := .venv/bin
 PRODUCTION := DEBUG=0 ALLOWED_HOSTS=spillway.example CSRF_TRUSTED_ORIGINS=https://spillway.example \
 	SECRET_KEY=$$($(VENV)/python -c 'import secrets; print(secrets.token_urlsafe(50))')
 
-.PHONY: help setup run prerequisites test quick services services-down check bench scale crash drill screenshots requirements clean
+.PHONY: help setup run prerequisites test quick services services-down check bench scale crash proof drill screenshots requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -66,6 +66,10 @@ scale: ## the same work by 1, 2, 4 and 8 processes with a twentieth of a core ea
 crash: ## kill workers at the worst moments and count what is missing
 	@$(INSTALL) test --try postgres mysql cassandra
 	@$(VENV)/python -m tests.crash $(ARGS)
+
+proof: ## take out each guard in a copy, and see that a test notices (ARGS="outbox/ --jobs 4")
+	@$(INSTALL) test --try postgres mysql cassandra
+	@$(VENV)/python -m tests.proof $(ARGS)
 
 drill: ## stage a failure until its alert fires, follow the runbook until it ends; without NAME= the list (ARGS="--quick 10")
 	@$(INSTALL) test --try postgres mysql cassandra

@@ -1,0 +1,10 @@
+"""The guards that keep the promises, by app."""
+
+from __future__ import annotations
+
+from tests.proof.guard import Guard
+from tests.proof.guards import buffer, config, notifications, outbox, throttler
+
+
+def everything() -> list[Guard]:
+    return [*config.GUARDS, *outbox.GUARDS, *buffer.GUARDS, *throttler.GUARDS, *notifications.GUARDS]

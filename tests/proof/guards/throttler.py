@@ -1,0 +1,7 @@
+"""Guards of `throttler`."""
+
+from __future__ import annotations
+
+from tests.proof.guard import Guard
+
+GUARDS: list[Guard] = []
