@@ -20,6 +20,8 @@ def fact(kind: str, *subjects: str) -> Fact:
 
 DATABASE = "the database does not answer"
 BROKER = "Kafka does not answer"
+REGISTRY = "the schema registry does not answer"
+AWAITS = "a worker waits for the schema registry"
 STOPPED = "partitions are stopped"
 GONE = "a worker is dead, silent or hangs"
 FAILED = "an error ended a worker"
@@ -40,6 +42,8 @@ UNKNOWN_OF_DATABASE = "what the database alone knows"
 FOLLOWS: Mapping[str, Sequence[str]] = {
     DATABASE: [UNKNOWN_OF_DATABASE],
     BROKER: [SILENT, STANDS, KAFKA_BREAKER, UNCONNECTED, UNPUBLISHED, UNCUT, UNKNOWN_OF_BROKER],
+    REGISTRY: [AWAITS],
+    AWAITS: [SILENT],
     STOPPED: [FAILED, STANDS, STOP_LETTERS],
     GONE: [SILENT, STANDS, UNPUBLISHED, UNCUT, WAITING],
     FAILED: [SILENT, STANDS, UNPUBLISHED, UNCUT, WAITING],

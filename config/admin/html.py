@@ -100,6 +100,7 @@ STATES = {
     "worker_failed": State("bad", "octagon", "Failed"),
     "worker_silent": State("bad", "question", "Silent"),
     "worker_hangs": State("warn", "clock", "Hangs"),
+    "worker_waits": State("warn", "clock", "Waits"),
     "worker_runs": State("ok", "tick", "Runs"),
     "worker_replaced": State("idle", "redo", "Replaced"),
     "worker_stopped": State("idle", "ban", "Stopped"),

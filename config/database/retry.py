@@ -113,6 +113,11 @@ def is_duplicate(error: BaseException) -> bool:
     return code in ("23505", 1062) or "UNIQUE constraint failed" in str(error)
 
 
+def awaited(error: BaseException | None) -> str:
+    """Why the schema registry is waited for, if it is: the error of a format, which is none of the database."""
+    return str(error).strip() if getattr(error, "of_registry", False) else ""
+
+
 # -- Wait, and run again -------------------------------------------------------------------------------------
 LONGEST_WAIT = 5.0  # seconds
 
@@ -143,8 +148,8 @@ def wait_for_rerun(
         return
     if remedy is Remedy.WAIT:
         connection.close()
-        if getattr(error, "of_registry", False):
-            log.warning("schema_registry_unavailable", worker=worker, attempt=failures, error=str(error).strip())
+        if registry := awaited(error):
+            log.warning("schema_registry_unavailable", worker=worker, attempt=failures, error=registry)
         else:
             log.warning("database_unavailable", worker=worker, attempt=failures, error=str(error).strip())
     sleep(0.2 + full_jitter(failures, base=0.2, cap=longest))

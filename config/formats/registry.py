@@ -37,7 +37,7 @@ class RegistryUnavailable(OperationalError):
     To whoever runs a transaction it is what a server is that is away: nothing stays, and all of it is tried again.
     """
 
-    of_registry = True  # the log calls it by its name
+    of_registry = True  # log, home and doctor call it by its name (config.database.retry.awaited)
 
 
 class Schema(NamedTuple):

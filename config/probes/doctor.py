@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connectio
 from django.utils.text import Truncator
 
 from config import replica
-from config.causes import BROKER, DATABASE, UNKNOWN_OF_BROKER, UNKNOWN_OF_DATABASE, Fact, causes_first, fact
+from config.causes import BROKER, DATABASE, REGISTRY, UNKNOWN_OF_BROKER, UNKNOWN_OF_DATABASE, Fact, causes_first, fact
 from config.database import galera
 from config.database.clock import compared_clocks, database_now
 from config.database.tables import ONLY_READS, missing_migrations, only_reads, require_tables
@@ -125,7 +125,7 @@ def _registry() -> list[Finding]:
     try:
         return [Finding("schema registry", True, registry().look())]
     except RegistryUnavailable as error:
-        return [Finding("schema registry", False, f"{error}; records wait, none is lost")]
+        return [Finding("schema registry", False, f"{error}; records wait, none is lost", fact(REGISTRY))]
 
 
 def _database() -> Iterator[Finding]:

@@ -15,7 +15,7 @@ class Activity:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[str, tuple[Collection[object], str]] = {}
+        self._held: dict[str, tuple[Collection[object], str, str]] = {}
         self.moved = 0
         self.round_at: float | None = None  # monotonic; None: nothing here runs in rounds
 
@@ -29,20 +29,28 @@ class Activity:
         """Whether the loop came round once, and has not for long."""
         return self.round_at is not None and time.monotonic() - self.round_at > HANGS.total_seconds()
 
-    def hold(self, name: str, held: Collection[object], unit: str) -> None:
-        """What the loop `name` works on: names, or `(topic, partition)`; `unit` is what it moves (`records`)."""
+    def hold(self, name: str, held: Collection[object], unit: str, awaited: str = "") -> None:
+        """What the loop `name` works on: names, or `(topic, partition)`; `unit` is what it moves (`records`).
+
+        `awaited` says why it waits for the schema registry, if it does.
+        """
         with self._lock:
-            self._held[name] = (held, unit)
+            self._held[name] = (held, unit, awaited)
 
     def held(self) -> list[object]:
         """What all loops of this process work on."""
         with self._lock:
-            return [one for held, _unit in self._held.values() for one in held]
+            return [one for held, _unit, _awaited in self._held.values() for one in held]
 
     def unit(self) -> str:
         """What its loops move; empty when nothing said so."""
         with self._lock:
-            return next((unit for _held, unit in self._held.values()), "")
+            return next((unit for _held, unit, _awaited in self._held.values()), "")
+
+    def awaited(self) -> str:
+        """Why the first of its loops that does waits for the schema registry."""
+        with self._lock:
+            return next((awaited for _held, _unit, awaited in self._held.values() if awaited), "")
 
 
 activity = Activity()

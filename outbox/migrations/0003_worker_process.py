@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
                 ('rate', models.FloatField(default=0.0, help_text='The same a second, since the report before.')),
                 ('unit', models.CharField(default='', max_length=30)),
                 ('ended_at', models.DateTimeField(help_text='When it said that it ends.', null=True)),
-                ('error', models.CharField(default='', help_text='What ended it; empty: it was told to.', max_length=500)),
+                ('error', models.CharField(default='', help_text='What ended it, or what it waits for.', max_length=500)),
                 ('missed_at', models.DateTimeField(help_text='When another process of its host did not find it any more.', null=True)),
             ],
             options={

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LEASE = timedelta(seconds=60)  # longer than a try may take; then it is over, however it went
 KINDS = {
     "failure_group": ("Failure groups", "new, back again, or rising"),
-    "worker": ("Workers", "dead, failed, silent, or hanging"),
+    "worker": ("Workers", "dead, failed, silent, hanging, or waiting for the schema registry"),
     "channel": ("Channels", "paused, told to wait for long, or nobody answers there"),
     "partition": ("Reading from Kafka", "a partition stopped, a reader that does not report, Kafka away"),
     "batch": ("Replay batches", "stopped by their rule"),

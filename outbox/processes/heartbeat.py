@@ -106,6 +106,7 @@ class Heartbeat:
         self._counted, self._counted_at = moved, at
         return {
             "seen_at": now, "moved": moved, "rate": round(rate, 3), "missed_at": None, "unit": activity.unit(),
+            "error": activity.awaited()[:500],
             "holds": in_words(activity.held())[:LONGEST_HOLDS],
             "round_at": None if round_at is None else now - timedelta(seconds=at - round_at),
         }  # fmt: skip

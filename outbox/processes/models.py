@@ -68,7 +68,7 @@ class WorkerProcess(models.Model):
     rate = models.FloatField(default=0.0, help_text="The same a second, since the report before.")
     unit = models.CharField(max_length=30, default="")
     ended_at = models.DateTimeField(null=True, help_text="When it said that it ends.")
-    error = models.CharField(max_length=500, default="", help_text="What ended it; empty: it was told to.")
+    error = models.CharField(max_length=500, default="", help_text="What ended it, or what it waits for.")
     missed_at = models.DateTimeField(null=True, help_text="When another process of its host did not find it any more.")
 
     objects = WorkerProcessQuerySet.as_manager()

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.text import capfirst
 
 from config.admin import humanize
-from config.causes import FAILED, GONE, UNCONNECTED, Fact, Line, fact
+from config.causes import AWAITS, FAILED, GONE, UNCONNECTED, Fact, Line, fact
 from config.flows import Kin, Need, Reading, Urgency
 from config.telemetry import metrics
 from config.telemetry.activity import HANGS
@@ -35,6 +35,7 @@ class Liveness(StrEnum):
     FAILED = "failed"  # an error ended it
     SILENT = "silent"  # it does not report; its host does not say that it is gone
     HANGS = "hangs"  # it reports, and its loop does not come round
+    WAITS = "waits"  # it reports, and cannot read on without the schema registry
     RUNS = "runs"
     REPLACED = "replaced"  # dead, failed or silent, and another one has taken its place since
     STOPPED = "stopped"  # it was told to end
@@ -42,7 +43,9 @@ class Liveness(StrEnum):
 
 LOST = (Liveness.DEAD, Liveness.FAILED, Liveness.SILENT)
 FORGETTABLE = (*LOST, Liveness.REPLACED, Liveness.STOPPED)
-TROUBLED = (*LOST, Liveness.HANGS)
+TROUBLED = (*LOST, Liveness.HANGS, Liveness.WAITS)
+WORKING = (Liveness.RUNS, Liveness.WAITS)
+ALIVE = (*WORKING, Liveness.HANGS)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ def state_of(row: WorkerProcess, now: datetime) -> Liveness:
         return Liveness.DEAD
     if row.is_silent(now):
         return Liveness.SILENT
-    return Liveness.HANGS if row.round_at and now - row.round_at > HANGS else Liveness.RUNS
+    if row.round_at and now - row.round_at > HANGS:
+        return Liveness.HANGS
+    return Liveness.WAITS if row.error else Liveness.RUNS
 
 
 def work_of(row: WorkerProcess) -> tuple[str, str]:
@@ -94,7 +99,7 @@ def _without_replaced(seen: Sequence[Sighting]) -> list[Sighting]:
     """Who began to do the same work elsewhere since a process was lost has taken its place: one newcomer, one place."""
     newcomers: dict[tuple[str, str], list[datetime]] = defaultdict(list)
     for sighting in seen:
-        if sighting.state in (Liveness.RUNS, Liveness.HANGS):
+        if sighting.state in ALIVE:
             newcomers[work_of(sighting.row)].append(sighting.row.kept_since)
     result = []
     for sighting in sorted(seen, key=lambda sighting: sighting.row.seen_at, reverse=True):
@@ -127,14 +132,17 @@ DO = {
     Liveness.DEAD: "start it again",
     Liveness.FAILED: "mend that, then start it again",
     Liveness.SILENT: "look at its host, then start it again",
+    Liveness.WAITS: "let the registry answer, then it goes on by itself",
     Liveness.HANGS: "dump its threads to see where it waits (py-spy dump), then start it again",
 }
 
 
 def process_needs(now: datetime) -> Iterator[Need]:
-    """Processes that are missed, the newest loss first."""
+    """The schema registry that some wait for; then processes that are missed, the newest loss first."""
     seen = sightings(now)
-    troubled = [sighting for sighting in seen if sighting.state in TROUBLED]
+    if waiting := [sighting.row for sighting in seen if sighting.state is Liveness.WAITS]:
+        yield _registry_need(waiting)
+    troubled = [sighting for sighting in seen if sighting.state in (*LOST, Liveness.HANGS)]
     working = {work_of(sighting.row) for sighting in seen if sighting.state is Liveness.RUNS}
     yield from (_need_of(sighting, working, now) for sighting in troubled)
 
@@ -145,6 +153,22 @@ def still_troubled(keys: Collection[str], now: datetime) -> list[str]:
     unseen = {int(key) for key in keys if key.isdecimal()} - seen
     rows = WorkerProcess.objects.of_last_day(now).filter(pk__in=unseen)
     return [str(row.pk) for row in rows if state_of(row, now) in TROUBLED]
+
+
+def _registry_need(waiting: Sequence[WorkerProcess]) -> Need:
+    commands = sorted({row.command for row in waiting})
+    return Need(
+        "now",
+        f"{', '.join(commands)} {humanize.word(len(commands), 'waits', 'wait')} for the schema registry",
+        f"{masked_error(waiting[0].error)}. Records wait in Kafka, and are read when it answers. Nothing is lost.",
+        reverse("admin:outbox_workerprocess_changelist"),
+        "Show workers",
+        rank=1,
+        kind="worker",
+        key="schema registry",
+        runbook="formats.md#when-the-registry-is-away",
+        fact=fact(AWAITS, *commands),
+    )
 
 
 def _need_of(sighting: Sighting, working: Iterable[tuple[str, str]], now: datetime) -> Need:
@@ -165,6 +189,8 @@ def _need_of(sighting: Sighting, working: Iterable[tuple[str, str]], now: dateti
 
 
 def _fact_of(sighting: Sighting) -> Fact:
+    if sighting.state is Liveness.WAITS:
+        return fact(AWAITS, sighting.row.command)
     if sighting.state is not Liveness.FAILED:
         return fact(GONE, sighting.row.command)
     return fact(UNCONNECTED if NO_KAFKA.match(sighting.row.error) else FAILED, sighting.row.command)
@@ -179,12 +205,12 @@ def why(sighting: Sighting, now: datetime) -> str:
     """What is known of the trouble of a process, what it had in hand, and what to do; empty when there is none."""
     if sighting.state not in TROUBLED:
         return ""
-    if sighting.state is Liveness.FAILED:
+    if sighting.state in (Liveness.FAILED, Liveness.WAITS):
         fact = f"{masked_error(sighting.row.error)}."
     else:
         since = sighting.row.round_at or sighting.row.seen_at
         fact = WHY[sighting.state].format(humanize.length((now - since).total_seconds(), coarse=True))
-    held = sighting.row.holds if sighting.state is not Liveness.HANGS else ""
+    held = sighting.row.holds if sighting.state in LOST else ""
     return f"{fact} {f'It held {held}. ' if held else ''}{capfirst(DO[sighting.state])}."
 
 
@@ -203,14 +229,12 @@ def why_missing(needed: Mapping[str, Collection[str]], now: datetime) -> str:
 
 
 def _runs(command: str, part: str, seen: Sequence[Sighting]) -> bool:
-    rows = [sighting.row for sighting in seen if sighting.row.command == command and sighting.state is Liveness.RUNS]
+    rows = [sighting.row for sighting in seen if sighting.row.command == command and sighting.state in WORKING]
     return any(not part or row.may_hold(part) for row in rows)
 
 
 def _missing(command: str, part: str, seen: Sequence[Sighting], now: datetime) -> str:
-    troubled = [
-        sighting for sighting in seen if sighting.row.command == command and sighting.state is not Liveness.RUNS
-    ]
+    troubled = [sighting for sighting in seen if sighting.row.command == command and sighting.state not in WORKING]
     newest = max(troubled, key=lambda sighting: sighting.row.seen_at, default=None)
     last = _line(newest, now) if newest else "none has reported within a day"
     helps = f"start one with `manage.py {command}`, or look at the page Workers"
@@ -227,11 +251,11 @@ def processes_diagnosis(now: datetime) -> Iterator[Line]:
         yield Line("workers", True, "none has reported within a day")
     for command, seen in sorted(by_command.items()):
         troubled = [sighting for sighting in seen if sighting.state in TROUBLED]
-        run = sum(sighting.state in (Liveness.RUNS, Liveness.HANGS) for sighting in seen)
+        run = sum(sighting.state in ALIVE for sighting in seen)
         runs = f"{run} {humanize.word(run, 'runs', 'run')}"
         said = "; ".join([runs, *(f"{_line(sighting, now)}: {DO[sighting.state]}" for sighting in troubled)])
         # What an error has ended may follow from something; what else is missed with it does not.
-        facts = sorted(map(_fact_of, troubled), key=lambda found: (GONE, FAILED, UNCONNECTED).index(found.kind))
+        facts = sorted(map(_fact_of, troubled), key=lambda found: (GONE, FAILED, UNCONNECTED, AWAITS).index(found.kind))
         yield Line(f"worker {command}", not troubled, said, facts[0] if facts else None)
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from django.db import OperationalError
+from django.urls import reverse
 
 from buffer.streams import GROUP as INGEST
 from config import causes
@@ -19,12 +20,15 @@ from config.flows import Need
 from config.kafka import topic_name
 from config.kafka.client import KafkaError, reachability
 from config.probes import doctor
+from config.processes.alive import identity_of
+from config.telemetry.activity import Activity
 from outbox.bookkeeping.models import Watermark
 from outbox.groups.models import FailureGroup
 from outbox.notices.incidents import look
 from outbox.notices.models import Incident
+from outbox.processes import heartbeat
 from outbox.processes.models import WorkerProcess
-from outbox.processes.overview import process_needs
+from outbox.processes.overview import process_needs, why_missing
 from tests.config.admin.conftest import _plain_http, boss  # noqa: F401 (fixtures)
 from tests.outbox.notices.conftest import subscribe  # noqa: F401 (a fixture)
 
@@ -46,6 +50,7 @@ FAILED = fact(causes.FAILED, "ingest_events")
 UNCONNECTED = fact(causes.UNCONNECTED, "ingest_events")
 UNCUT, UNPUBLISHED = (fact(kind, "flush_buffer") for kind in (causes.UNCUT, causes.UNPUBLISHED))
 BROKER = fact(causes.BROKER)
+REGISTRY, AWAITS = fact(causes.REGISTRY), fact(causes.AWAITS, "ingest_events")
 
 
 @pytest.mark.parametrize(
@@ -59,6 +64,8 @@ BROKER = fact(causes.BROKER)
         ([FAILED, STANDS, STOPPED, fact(causes.STOP_LETTERS, "orders")], ["2<013"]),
         ([UNCONNECTED, READER, BROKER], ["2<01"]),
         ([UNCONNECTED, READER], ["0<1"]),
+        ([AWAITS, READER, REGISTRY, fact(causes.SILENT, "track_inventory")], ["2<01", "3"]),
+        ([READER, AWAITS, BROKER], ["1", "2<0"]),
         ([READER, STOPPED], ["0", "1"]),
         ([INGEST_GONE, STOPPED], ["0", "1"]),
         ([fact(causes.STOP_LETTERS, "others"), STOPPED], ["0", "1"]),
@@ -129,10 +136,17 @@ def frozen_broker():
         )
 
 
+def registry_away():
+    process(error="SCHEMA_REGISTRY_URL: the registry answers 503")
+    WorkerProcess.objects.update(seen_at=database_now(), round_at=database_now())
+    partitions(minutes=9)
+
+
 STAGED = {
     "a recreated topic": ("transfer-requests, 2 partitions are stopped", "stream transfer-requests"),
     "a dead worker": ("Silent: ingest_events on app-1, process 7", "worker ingest_events"),
     "a broker that is away": ("Kafka does not answer since", "broker"),
+    "a registry that is away": ("ingest_events waits for the schema registry", "schema registry"),
 }
 
 
@@ -149,6 +163,10 @@ def staged(request, db, monkeypatch):
     elif request.param == "a dead worker":
         process()
         partitions(minutes=10)
+    elif request.param == "a registry that is away":
+        registry_away()
+        down = doctor.Finding("schema registry", False, "", fact(causes.REGISTRY))
+        monkeypatch.setattr(doctor, "_registry", lambda: [down])
     else:
         frozen_broker()
     broker = away if request.param == "a broker that is away" else lambda: iter([doctor.Finding("broker", True, "")])
@@ -266,3 +284,24 @@ def test_a_worker_that_kafka_did_not_let_in_follows_from_kafka(db, error, kind):
     process(ended_at=database_now(), error=error)
     (need,) = process_needs(database_now())
     assert need.fact.kind == kind
+
+
+def test_workers_that_wait_for_the_registry_are_one_line_until_their_next_report(db, boss, monkeypatch):  # noqa: F811
+    why, doing = "SCHEMA_REGISTRY_URL: the registry answers 503", Activity()
+    monkeypatch.setattr(heartbeat, "activity", doing)
+    beating = heartbeat.Heartbeat(identity_of("ingest_events"))
+    doing.hold("stream", {("scans", 0)}, "records", why)
+    beating.report(database_now())
+    process(error=why)
+    WorkerProcess.objects.update(seen_at=database_now())
+    (need,) = process_needs(database_now())
+    assert (need.title, need.urgency) == ("ingest_events waits for the schema registry", "now")
+    assert f"{why}. Records wait" in need.why
+    assert why_missing({"ingest_events": ["scans"]}, database_now()) == ""
+    page = boss.get(reverse("admin:outbox_workerprocess_change", args=[beating.key])).content.decode()
+    assert "Let the registry answer, then it goes on by itself." in page
+    assert "It is started by" not in page
+    WorkerProcess.objects.exclude(pk=beating.key).delete()
+    doing.hold("stream", {("scans", 0)}, "records")
+    beating.report(database_now())
+    assert list(process_needs(database_now())) == []

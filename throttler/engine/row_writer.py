@@ -197,7 +197,7 @@ class WriteBehind:
 
     @property
     def store_is_away(self) -> bool:
-        return self._rows.writer.waiting
+        return bool(self._rows.writer.waiting)
 
     def drop(self, partitions: Iterable[int]) -> None:
         """Forget what waits of partitions that are no longer ours."""

@@ -213,7 +213,8 @@ QUIET = 0.1  # seconds without anything due after which the owner counts as idle
 class OwnerBackend:
     """Hands batches to the owner; called from the polling thread only."""
 
-    waiting = pressed = False  # the database being away stops nobody who is under the rate
+    waiting: Exception | None = None  # the database being away stops nobody who is under the rate
+    pressed = False
 
     def __init__(self, owner: PartitionOwner, database_sync: DatabaseSync, topic: str) -> None:
         self.owner, self.database_sync, self.topic = owner, database_sync, topic

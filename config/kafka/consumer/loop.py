@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.db import OperationalError
 
+from config.database.retry import awaited
 from config.kafka import client, internals
 from config.kafka.consumer.membership import Membership
 from config.kafka.consumer.ports import Backend, Committer, ConsumerStopped, PartsOf, Placing, RecordSource
@@ -74,14 +75,19 @@ class Consumer:
             records = self._round()
             if records or waiting or self.backend.working:
                 last_work = time.monotonic()
-            owned = member.owned()
-            activity.hold(self.source.name, owned, "records")
-            activity.came_round(records)
+            owned = self._report(records)
             member.refuse_if_stopped(bool(owned) and owned <= member.stopped.keys())
             quiet = time.monotonic() - last_work >= (until_idle or 1e9) and not self.log_ends.behind
             if self._idle() and (quiet or (once and self._reached())):
                 break
         member.refuse_if_stopped(once or until_idle is not None)
+
+    def _report(self, records: int) -> set[TopicPartition]:
+        """That the loop has come round, and what it has in hand."""
+        owned = self.member.owned()
+        activity.hold(self.source.name, owned, "records", awaited(self.backend.waiting))
+        activity.came_round(records)
+        return owned
 
     def _reached(self) -> bool:
         """Everything that was in the log at first is written; a member without partitions has nothing to read."""
@@ -93,7 +99,7 @@ class Consumer:
         """One poll and what follows from it; returns how many records it brought."""
         if lost := self.backend.lost():
             self.member.start_over(lost)
-        self.member.hold(self.backend.pressed or self.backend.waiting)
+        self.member.hold(self.backend.pressed or bool(self.backend.waiting))
         self.member.hold_only(self.backend.full())
         polled = self.member.poll(self._patience())
         records = [*self.pending, *polled]
@@ -144,6 +150,8 @@ class Consumer:
             log.exception("prepare_failed", worker=self.source.name)
         while not self.backend.submit(to, batch, timeout=1.0):
             self.member.hold(True)
+            if self.backend.waiting:
+                self._report(0)  # else who waits for long would count as hanging
             self.pending += self.member.poll(self._patience() if self.member.rejoining else 0)
             self._commit()
             if self.stop.is_set() or not self.member.owned().issuperset(batch.ends):

@@ -36,7 +36,9 @@ class Backend(Protocol):
     @property
     def busy(self) -> bool: ...
     @property
-    def waiting(self) -> bool: ...
+    def waiting(self) -> Exception | None:
+        """Why nothing is written now although there is something to write."""
+
     @property
     def pressed(self) -> bool: ...
     @property

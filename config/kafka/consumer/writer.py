@@ -108,7 +108,7 @@ class Writer:
         self.handler = handler
         self.positions = positions
         self.group = group  # as the broker knows it, with the prefix
-        self.waiting = False  # the database is away
+        self.waiting: Exception | None = None  # the database is away, or what a format needs
         self.pressed = False  # the handler asked for a pause
         self.done: queue.SimpleQueue[Done] = queue.SimpleQueue()
         self.finished = 0  # the sequence of the last batch that is in the database
@@ -214,7 +214,7 @@ class Writer:
         name, size = f"store {self.handler.name}", len(batch.records)
         with tracing.span(name, "", links=links, kind="consumer", records=size):
             self._write(batch)
-        self.waiting = False
+        self.waiting = None
         metrics.INGEST_SECONDS.labels(self.handler.name).observe(time.perf_counter() - started)
 
     def _write(self, batch: RecordBatch) -> None:
@@ -246,17 +246,17 @@ class Writer:
                     self.handler.park(batch, record, error, trace, now)
                     self.positions.advance(self.group, batch.marks, now)
                 self._parked[(record.topic, record.partition), record.offset] = str(error)
-                self.waiting = False
+                self.waiting = None
                 return
             except Exception as failure:  # noqa: BLE001 (an unparked record must not be skipped)
                 attempt += 1
                 self._prepare_rerun(Remedy.WAIT, attempt, failure)
 
-    def _prepare_rerun(self, remedy: Remedy, attempt: int, error: BaseException) -> None:
+    def _prepare_rerun(self, remedy: Remedy, attempt: int, error: Exception) -> None:
         if remedy is Remedy.PARTITION:
             log.error("partition_missing", worker=self.handler.name, error=str(error))
             self._try_repair()
-        self.waiting = remedy is Remedy.WAIT
+        self.waiting = error if remedy is Remedy.WAIT else None
         wait_for_rerun(self.handler.name, error, remedy, attempt, self._abandon.wait)
 
     def _try_repair(self) -> None:
@@ -277,9 +277,9 @@ class Writer:
             topic_ids = {topic: mark.topic_id for (topic, _number), mark in passed.items()}
             self.done.put(Done(0, {tp: mark.next_offset for tp, mark in passed.items()}, topic_ids=topic_ids))
             self.pressed = self.handler.pressure()
-            self.waiting = False
+            self.waiting = None
         except Exception as error:  # noqa: BLE001 (the next beat tries again; idleness is decided by the last one)
-            self.waiting = remedy_for(error) is Remedy.WAIT
+            self.waiting = error if remedy_for(error) is Remedy.WAIT else None
             connection.close()
             log.warning("beat_failed", worker=self.handler.name, error=str(error).strip())
 
@@ -364,9 +364,9 @@ class Writers:
         return any(writer.busy for writer in self._all)
 
     @property
-    def waiting(self) -> bool:
-        """The database is away."""
-        return any(writer.waiting for writer in self._all)
+    def waiting(self) -> Exception | None:
+        """The database is away, or what a format needs."""
+        return next((writer.waiting for writer in self._all if writer.waiting), None)
 
     @property
     def pressed(self) -> bool:

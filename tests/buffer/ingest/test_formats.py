@@ -25,6 +25,7 @@ from config.formats.registry import registry
 from config.kafka import client
 from config.kafka.consumer import consumer_of
 from config.payload import digest
+from config.telemetry.activity import activity
 from outbox.bookkeeping.watermarks import Watermarks
 from outbox.letters import redelivery
 from outbox.letters.edits import examine, text_of
@@ -214,9 +215,11 @@ def test_while_the_registry_is_away_records_wait_and_none_is_buried(stream, sche
     reader.start()
     try:
         wait_for(lambda: "schema_registry_unavailable" in {line["event"] for line in lines(caplog)}, 60, "the wait")
+        wait_for(lambda: activity.awaited().startswith("SCHEMA_REGISTRY_URL"), 60, "what the worker reports")
         assert not BufferedEvent.objects.exists()
         schemas.fails = None
         wait_for(lambda: BufferedEvent.objects.count() == 5, 60, "the records")
+        wait_for(lambda: not activity.awaited(), 60, "the next report")
     finally:
         stop.set()
         reader.join(60)

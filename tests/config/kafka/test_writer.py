@@ -113,7 +113,7 @@ def test_a_database_that_is_away_is_waited_for(writer, handler):
 def test_a_database_that_is_away_while_a_record_is_parked_is_waited_for(writer, handler):
     handler.failures = [DataError("bad"), caused(2006, "gone away")]
     store(writer, batch(1))
-    assert (handler.parked, writer.waiting) == ([(1, "DataError", True)], False)
+    assert (handler.parked, writer.waiting) == ([(1, "DataError", True)], None)
 
 
 def test_what_is_stored_elsewhere_does_not_notice_that_the_database_is_away(writer, handler, monkeypatch):
@@ -125,7 +125,7 @@ def test_what_is_stored_elsewhere_does_not_notice_that_the_database_is_away(writ
     monkeypatch.setattr(transaction, "atomic", away)
     monkeypatch.setattr("config.kafka.consumer.writer.database_now", away)
     store(writer, batch(1, 2))
-    assert (handler.stored, writer.waiting) == ([1, 2], False)
+    assert (handler.stored, writer.waiting) == ([1, 2], None)
 
 
 def test_a_missing_partition_is_made(writer, handler):

@@ -232,11 +232,12 @@ def test_the_dead_and_the_frozen_come_first():
     runs = worker("flush_buffer", place=here, pid=os.getpid(), mark=mark_of(os.getpid()))
     frozen = worker("ingest_events", ago=40, place=here, pid=os.getpid(), mark=mark_of(os.getpid()))
     hangs = worker("listen_outbox", round_at=database_now() - timedelta(minutes=20))
+    waits = worker("ingest_messages", error="SCHEMA_REGISTRY_URL: the registry answers 503")
     stopped = worker("track_inventory", ended_at=database_now())
     failed = worker("run_throttler", ended_at=database_now(), error="E: no")
     dead = worker("replay_letters", place=here, pid=GONE)
     assert list(states().items()) == [
-        (dead.pk, "dead"), (failed.pk, "failed"), (frozen.pk, "silent"), (hangs.pk, "hangs"), (runs.pk, "runs"),
+        (dead.pk, "dead"), (failed.pk, "failed"), (frozen.pk, "silent"), (hangs.pk, "hangs"), (waits.pk, "waits"), (runs.pk, "runs"),
         (stopped.pk, "stopped"),
     ]  # fmt: skip
 
