@@ -142,8 +142,8 @@ def _output(numbers: BufferNumbers) -> Stage:
     )
 
 
-def ledger_stages(numbers: TopicNumbers) -> Iterator[Stage]:
-    yield topic_stage(f"{len(settings.MOVEMENTS)} stock topics", numbers, numbers.progress)
+def ledger_stages(numbers: TopicNumbers, topics: str) -> Iterator[Stage]:
+    yield topic_stage(topics, numbers, numbers.progress)
     yield reader_stage("Track", numbers, numbers.progress, "applied", ["duplicate"], ["parked"])
     total = numbers.totals["movements"] + numbers.totals["restored"]
     yield Stage(

@@ -221,7 +221,8 @@ FORMATS = {
     "jsonschema": "config.formats.registry.jsonschema",
 }
 # Each function turns a message of its topic into what it does to stock. In its place may stand a mapping: EFFECT, the
-# function, and READABLE, LOCKED, REFERENCES, the paths of a message that may be read, that stay in a copy, that name it.
+# function, and READABLE, LOCKED, REFERENCES, the paths of a message that may be read, that stay in a copy, that name it;
+# and WORDS, what is counted (docs/extensions.md#your-own-words).
 MOVEMENTS: dict[str, str | dict] = {
     "PAYMENT_SUCCESS": "buffer.ledger.topics.sold",
     "PURCHASE_ORDER_RECEIVED": "buffer.ledger.topics.received",

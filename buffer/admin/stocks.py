@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
+from django.db import models
+from django.db.models import OuterRef, Subquery, Value
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from buffer.ledger.models import Captured, InventoryItem, InventoryLocation, InventoryStock, InventoryTracking
 from buffer.ledger.stocktake import MadeAlready, take_stock
-from buffer.ledger.topics import part_of
+from buffer.ledger.topics import WORDS, part_of, sources, words_of
 from config.admin import humanize, svg
 from config.admin.filters import ByNumber
 from config.admin.forms import ReasonField, WholeField, fault_of
 from config.admin.html import chip
 from config.admin.levers import Lever, operator_of
 from config.admin.lists import Keyset
-from config.admin.pages import ReadOnlyAdmin, age_column
+from config.admin.pages import LeverState, ReadOnlyAdmin, age_column
 from config.database.isolation import consistent_snapshot
 from config.letters import Refusal
 from outbox.letters.models import DeadLetter
@@ -53,11 +57,11 @@ class MovementAdmin(ReadOnlyAdmin):
     @admin.display(description="Stock")
     def of_stock(self, row: InventoryTracking) -> str:
         url = reverse(STOCK_PAGE, args=[quote(row.stock_id)])
-        return format_html('<a href="{}">{}</a>', url, row.stock_id)
+        return format_html('<a href="{}">{}</a>{}', url, row.stock_id, other_word(row.topic))
 
     @admin.display(description="Change")
     def count_delta(self, row: InventoryTracking) -> str:
-        return format_html('<span class="sw-number">{}</span>', f"{row.delta:+,}")
+        return in_units(f"{row.delta:+,}", row.topic)
 
     @admin.display(description="Came from")
     def source(self, row: InventoryTracking) -> str:
@@ -69,13 +73,15 @@ class MovementAdmin(ReadOnlyAdmin):
     def detail(self, request: HttpRequest, row: InventoryTracking) -> dict[str, object]:
         same = InventoryTracking.objects.of_reference(row.reference_type, row.reference_id)
         letters = DeadLetter.objects.filter(business_key=row.reference_id).newest_first()
+        stock = with_topics(InventoryStock.objects.all()).filter(pk=row.stock_id).first()
         return {
             "title": f"{kind_of(row)} {row.reference_id}",
             "kind": kind_of(row),
             "source": source_of(row),
             "others": list(same.exclude(stock_id=row.stock_id).order_by("stock_id")[:MOST_FOUND]),
             "letters": list(letters.defer("payload", "traceback")[:10]),
-            "stock": InventoryStock.objects.filter(pk=row.stock_id).first(),
+            "stock": stock,
+            "words": words_of(row.topic or (stock.topic if stock else "")),
         }
 
 
@@ -107,12 +113,33 @@ KINDS = {
 
 def kind_of(row: InventoryTracking) -> str:
     """What moved the stock."""
-    return KINDS.get(row.reference_type, row.reference_type)
+    return KINDS.get(row.reference_type) or words_of(row.topic)["reference"] or row.reference_type
 
 
 def source_of(row: InventoryTracking) -> str:
     """`topic/partition/offset` of the record it came from; empty for what a person or a file did."""
     return f"{row.topic}/{row.source_partition}/{row.source_offset}" if row.topic else ""
+
+
+# -- Words ---------------------------------------------------------------------------------------------------
+def with_topics(stocks: models.QuerySet) -> models.QuerySet:
+    """Each stock with the topic that last moved it, as its `topic`: it has the words of that.
+
+    Not looked for where no topic has words of its own.
+    """
+    newest = InventoryTracking.objects.history_of(OuterRef("pk")).exclude(topic="").values("topic")[:1]
+    own = any(source.words != WORDS for source in sources().values())
+    return stocks.annotate(topic=Coalesce(Subquery(newest), Value("")) if own else Value(""))
+
+
+def other_word(topic: str) -> SafeString:
+    """A second line that says what a topic moves, where that is no stock."""
+    word = words_of(topic)["stock"]
+    return format_html('<span class="sw-second">{}</span>', word) if word != WORDS["stock"] else SafeString()
+
+
+def in_units(number: str, topic: str, more: str = "") -> SafeString:
+    return format_html('<span class="sw-number{}">{}</span>', more, f"{number} {words_of(topic)['quantity']}".rstrip())
 
 
 # -- The running balance of a stock ------------------------------------------------------------------------
@@ -258,14 +285,16 @@ class StockAdmin(ReadOnlyAdmin):
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         return {}  # a count belongs to one stock
 
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet:
+        return with_topics(super().get_queryset(request))
+
     @admin.display(description="Stock")
     def stock(self, row: InventoryStock) -> str:
-        return row.pk
+        return format_html("{}{}", row.pk, other_word(row.topic))
 
     @admin.display(description="Quantity")
     def count_quantity(self, row: InventoryStock) -> str:
-        below = " sw-minus" if row.quantity < 0 else ""
-        return format_html('<span class="sw-number{}">{}</span>', below, f"{row.quantity:,}")
+        return in_units(f"{row.quantity:,}", row.topic, " sw-minus" if row.quantity < 0 else "")
 
     @admin.display(description="Item")
     def of_item(self, row: InventoryStock) -> str:
@@ -276,13 +305,22 @@ class StockAdmin(ReadOnlyAdmin):
         return str(row.location) if row.location_id and row.location else humanize.UNKNOWN
 
     def find(self, key: str) -> Iterable[InventoryStock]:
-        return list(InventoryStock.objects.filter(pk=key))
+        return list(with_topics(InventoryStock.objects.filter(pk=key)))
+
+    def words(self, row: InventoryStock) -> str:
+        word = words_of(row.topic)["stock"]
+        return f"{word} {row}" if word != WORDS["stock"] else str(row)
+
+    def offered(self, request: HttpRequest, states: list[LeverState], row: InventoryStock) -> list[LeverState]:
+        verb = capfirst(words_of(row.topic)["stocktake"])
+        return [replace(state, lever=replace(state.lever, verb=verb)) for state in states]
 
     def detail(self, request: HttpRequest, row: InventoryStock) -> dict[str, object]:
         quantity, page = movements(row.pk, request.GET.get("before", ""), request.GET.get("after", ""))
-        trend = page.trend
+        trend, words = page.trend, words_of(row.topic)
         return {
-            "title": f"Stock {row.pk}",
+            "title": f"{capfirst(words['stock'])} {row.pk}",
+            "words": words,
             "quantity": quantity,
             "page": page,
             "item": InventoryItem.objects.filter(pk=row.item_id).first() if row.item_id else None,
@@ -312,23 +350,26 @@ class StockAdmin(ReadOnlyAdmin):
         counted = form.cleaned_data
         try:
             done = take_stock(
-                row.pk, counted["counted"], counted["seen"], counted["adjustment"], operator_of(request.user), counted["reason"]
+                row.pk, counted["counted"], counted["seen"], counted["adjustment"], operator_of(request.user), counted["reason"],
+                words_of(row.topic)["stock"],
             )  # fmt: skip
         except Refusal as refusal:
             made = isinstance(refusal, MadeAlready)
             form.add_error(None, SENT_BEFORE if made else fault_of(refusal))
             row.refresh_from_db()
             return self._ask(request, row, form, anew=made)
-        messages.success(request, f"Stock {row.pk} is {done.quantity:,} now; {done.delta:+,} was recorded.")
+        stock = capfirst(words_of(row.topic)["stock"])
+        messages.success(request, f"{stock} {row.pk} is {done.quantity:,} now; {done.delta:+,} was recorded.")
         return HttpResponseRedirect(reverse(STOCK_PAGE, args=[quote(row.pk)]))
 
     def _ask(
         self, request: HttpRequest, row: InventoryStock, form: StocktakeForm, *, right: str = "", status: int = 200, anew: bool = False
     ) -> HttpResponse:  # fmt: skip
-        page = {**self.admin_site.each_context(request), "title": f"Stocktake of {row.pk}", "opts": self.opts}
+        stocktake = capfirst(words_of(row.topic)["stocktake"])
+        page = {**self.admin_site.each_context(request), "title": f"{stocktake} of {row.pk}", "opts": self.opts}
         sent = "" if anew else request.POST.get("adjustment", "")
         context = {
-            **page, "row": row, "form": form, "adjustment": sent or f"stocktake-{uuid.uuid4()}",
+            **page, "row": row, "form": form, "stocktake": stocktake, "adjustment": sent or f"stocktake-{uuid.uuid4()}",
             "right": right, "role": STOCKTAKE.role(self.opts),
         }  # fmt: skip
         return TemplateResponse(request, "admin/buffer/inventorystock/stocktake.html", context, status=status)

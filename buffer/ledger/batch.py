@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from buffer.ledger.statements import Group, KnownMovement, Row
-from buffer.ledger.topics import Merchant, Movements, Variant
+from buffer.ledger.topics import Merchant, Movements, Variant, words_of
 from config.database.upsert import Packed
 from config.kafka import Record
 from outbox.letters.burial import Letter, Place, RecordOutcomes
@@ -94,10 +94,10 @@ class Applied(RecordOutcomes):
 
 # -- What each record is -----------------------------------------------------------------------------------
 REASONS = {
-    "unknown_stock": "stock {} is not known: import it, or set LEDGER_UNKNOWN_STOCK=create",
-    "conflicting_effect": "the same reference moved stock {} before, and not as this record says",
+    "unknown_stock": "{stock} {about} is not known: import it, or set LEDGER_UNKNOWN_STOCK=create",
+    "conflicting_effect": "the same reference moved {stock} {about} before, and not as this record says",
     "position_conflict": "this position was read before with another payload: was the topic created again?",
-    "negative_stock": "stock {} would become negative, which LEDGER_NEGATIVE_STOCK=park refuses",
+    "negative_stock": "{stock} {about} would become negative, which LEDGER_NEGATIVE_STOCK=park refuses",
 }
 
 
@@ -112,14 +112,12 @@ class Verdict:
     def is_refusal(self) -> bool:
         return self.outcome in REASONS
 
-    @property
-    def text(self) -> str:
-        return REASONS[self.outcome].format(self.about)
+    def text(self, topic: str) -> str:
+        return REASONS[self.outcome].format(stock=words_of(topic)["stock"], about=self.about)
 
-    @property
-    def template(self) -> str:
-        """The same without the stock."""
-        return REASONS[self.outcome].format("…")
+    def template(self, topic: str) -> str:
+        """The same for every stock."""
+        return Verdict(self.outcome, "…").text(topic)
 
 
 APPLIED, DUPLICATE = Verdict("applied"), Verdict("duplicate")

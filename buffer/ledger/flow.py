@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -48,7 +49,7 @@ class Ledger(TopicFlow[TopicNumbers]):
         return list(settings.MOVEMENTS)
 
     def stages(self, numbers: TopicNumbers) -> Iterator[Stage]:
-        return ledger_stages(numbers)
+        return ledger_stages(numbers, _topics_in_words())
 
     def own_checks(self) -> Iterator[Check]:
         """The first two read the whole ledger once each, grouped by the server."""
@@ -77,6 +78,12 @@ class Ledger(TopicFlow[TopicNumbers]):
 
     def searched(self) -> Mapping[str, Callable[[Record], Sequence[str]]]:
         return {topic: partial(_reference_in, source) for topic, source in sources().items()}
+
+
+def _topics_in_words() -> str:
+    """`6 stock, 1 balance topics`."""
+    numbers = Counter(source.words["stock"] for source in sources().values())
+    return f"{', '.join(f'{number} {stock}' for stock, number in numbers.items())} topics"
 
 
 def _reference_in(source: Source, record: Record) -> Sequence[str]:

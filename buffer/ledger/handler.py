@@ -179,9 +179,10 @@ class Track(LetterHandler, Replayable):
             transaction.savepoint_rollback(savepoint)
         for tracked, verdict in verdicts:
             if verdict.is_refusal:
-                about = {"key": tracked.movements.reference_id, "template": verdict.template}
-                refusal = (verdict.outcome, verdict.text)
-                applied.letters.append(self.letter(batch, tracked.record, "effect", *refusal, **about))
+                record = tracked.record
+                about = {"key": tracked.movements.reference_id, "template": verdict.template(record.topic)}
+                refusal = (verdict.outcome, verdict.text(record.topic))
+                applied.letters.append(self.letter(batch, record, "effect", *refusal, **about))
                 applied.settle(tracked.record, "parked")
         return classifier.wanted, [tracked for tracked, verdict in verdicts if not verdict.is_refusal]
 

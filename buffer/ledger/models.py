@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import OuterRef, Q
 
 from config.database.queries import batched
 from config.fields import IdentifierField
@@ -89,6 +89,7 @@ class InventoryStock(models.Model):
     quantity = models.BigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
+    topic: str  # no column: which its pages ask for (buffer/admin/stocks.py:with_topics)
 
     objects = StockQuerySet.as_manager()
 
@@ -112,7 +113,7 @@ class TrackingQuerySet(models.QuerySet["InventoryTracking"]):
         """Every movement of one sale order, receipt, ticket item, transfer …"""
         return self.filter(reference_id=reference_id, reference_type=reference_type)
 
-    def history_of(self, stock_id: str) -> TrackingQuerySet:
+    def history_of(self, stock_id: str | OuterRef) -> TrackingQuerySet:
         """The movements of one stock, newest first."""
         return self.filter(stock_id=stock_id).order_by("-id")
 

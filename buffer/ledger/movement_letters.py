@@ -12,7 +12,7 @@ from buffer.ledger.batch import APPLIED, Prepared, Verdict
 from buffer.ledger.handler import Track
 from buffer.ledger.models import InventoryItem, InventoryLocation
 from buffer.ledger.statements import read_known
-from buffer.ledger.topics import Merchant, Movements, Variant, locked, readable, sources
+from buffer.ledger.topics import Merchant, Movements, Variant, locked, readable, sources, words_of
 from config.formats import shown
 from config.kafka import Record, topic_name
 from config.letters import Effect, Judgement, Letters
@@ -123,7 +123,7 @@ def _proofs(back: ReturnedBatch, prepared: Prepared, failed: Iterable[UUID]) -> 
         if letter.pk in failed or id(record) in refused:
             continue
         if moves := movements.get(id(record)):
-            effects[letter.pk] = _proof(moves, recorded)
+            effects[letter.pk] = _proof(moves, recorded, words_of(record.topic))
         else:
             effects[letter.pk] = stored.get(id(record)) or Effect("resolved", NO_EFFECT)
     return effects
@@ -141,16 +141,17 @@ def _recorded(movements: Iterable[Movements]) -> Mapping[tuple[str, str, str], i
     }
 
 
-def _proof(moves: Movements, recorded: Mapping[tuple[str, str, str], int]) -> Effect:
+def _proof(moves: Movements, recorded: Mapping[tuple[str, str, str], int], words: Mapping[str, str]) -> Effect:
     kind, reference = moves.reference_type, moves.reference_id
     missing = [stock for stock, delta in moves.deltas.items() if recorded.get((kind, reference, stock)) != delta]
     if missing:
-        return Effect("waiting", f"the ledger does not say {kind} {reference} of stock {min(missing)}")
-    return Effect("resolved", f"recorded: {kind} {reference}, {_in_words(moves.deltas)}")
+        return Effect("waiting", f"the ledger does not say {kind} {reference} of {words['stock']} {min(missing)}")
+    return Effect("resolved", f"recorded: {kind} {reference}, {_in_words(moves.deltas, words)}")
 
 
-def _in_words(deltas: Mapping[str, int]) -> str:
-    named = [f"stock {stock}: {delta:+d}" for stock, delta in sorted(deltas.items())[:MOST_STOCKS]]
+def _in_words(deltas: Mapping[str, int], words: Mapping[str, str]) -> str:
+    moved = sorted(deltas.items())[:MOST_STOCKS]
+    named = [f"{words['stock']} {stock}: {delta:+d} {words['quantity']}".rstrip() for stock, delta in moved]
     more = len(deltas) - MOST_STOCKS
     return ", ".join([*named, f"{more} more"] if more > 0 else named)
 
@@ -181,15 +182,15 @@ def _judged(back: ReturnedBatch, prepared: Prepared, verdicts: Mapping[int, Verd
     for letter, record in back.pairs:
         number = id(record)
         if moves := movements.get(number):
-            judgements[letter.id] = _foresee(moves, verdicts[number])
+            judgements[letter.id] = _foresee(moves, verdicts[number], record.topic)
         elif number not in refused:
             judgements[letter.id] = FOLLOWED if number in followed else SAYS_NOTHING
     return judgements
 
 
-def _foresee(moves: Movements, verdict: Verdict) -> Judgement:
+def _foresee(moves: Movements, verdict: Verdict, topic: str) -> Judgement:
     if verdict is APPLIED:
-        return Judgement(True, _in_words(moves.deltas), "Its rows are recorded.", "ok")
+        return Judgement(True, _in_words(moves.deltas, words_of(topic)), "Its rows are recorded.", "ok")
     if verdict.is_refusal:
-        return Judgement(False, "Fails again.", masked_error(verdict.text), "warn")
+        return Judgement(False, "Fails again.", masked_error(verdict.text(topic)), "warn")
     return RECORDED_BEFORE

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from django.db import transaction
+from django.utils.text import capfirst
 
 from buffer.ledger.models import InventoryItem, InventoryLocation, InventoryStock, InventoryTracking
 from buffer.ledger.statements import NAME, Row, adjust_stocks, insert_movements, read_known
@@ -200,8 +201,13 @@ class Adjusted:
     known: bool = False
 
 
-def take_stock(stock_id: str, counted: int, seen: int, adjustment_id: str, operator: Operator, reason: str) -> Adjusted:
-    """Correct a stock to what was counted; raises Refusal when it has moved since `seen` was on the screen."""
+def take_stock(
+    stock_id: str, counted: int, seen: int, adjustment_id: str, operator: Operator, reason: str, word: str = "stock"
+) -> Adjusted:
+    """Correct a stock to what was counted; raises Refusal when it has moved since `seen` was on the screen.
+
+    `word` is what its topic calls a stock, for the audit log.
+    """
     with transaction.atomic():
         quantity = InventoryStock.objects.locked([stock_id]).get(stock_id)
         known = InventoryTracking.objects.of_reference(ADJUSTMENT, adjustment_id).exists()
@@ -209,10 +215,14 @@ def take_stock(stock_id: str, counted: int, seen: int, adjustment_id: str, opera
             raise Refusal(
                 f"It moved from {seen:,} to {quantity:,} while this page was open. Check the count, then confirm again."
             )
-        return adjust_stock(stock_id, adjustment_id=adjustment_id, operator=operator, reason=reason, counted=counted)
+        return adjust_stock(
+            stock_id, adjustment_id=adjustment_id, operator=operator, reason=reason, counted=counted, word=word
+        )
 
 
-def adjust_stock(stock_id: str, *, adjustment_id: str, operator: Operator, reason: str, counted: int) -> Adjusted:
+def adjust_stock(
+    stock_id: str, *, adjustment_id: str, operator: Operator, reason: str, counted: int, word: str = "stock"
+) -> Adjusted:
     """Set a stock to what was `counted`.
 
     Nothing moves the stock between the look at its quantity and the movement. The same `adjustment_id` again
@@ -237,7 +247,7 @@ def adjust_stock(stock_id: str, *, adjustment_id: str, operator: Operator, reaso
         result = f"{change:+d}, now {counted}"
         detail = {"adjustment": adjustment_id, "before": quantity, "delta": change, "counted": counted}
         actions.record(
-            operator, "adjust_stock", f"Stock {stock_id}", reason=reason, result=result, detail=detail,
+            operator, "adjust_stock", f"{capfirst(word)} {stock_id}", reason=reason, result=result, detail=detail,
             subject_type="buffer.inventorystock", subject_id=stock_id,
             before={"quantity": quantity}, after={"quantity": counted},
         )  # fmt: skip

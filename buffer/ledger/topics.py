@@ -156,6 +156,11 @@ def reference_in(value: bytes | None, topic: str) -> str:
     return sale or (part_of(order, receipt or None) if order else item or transfer)
 
 
+# -- Words -------------------------------------------------------------------------------------------------
+# What a topic moves, the unit behind its quantities, their correction by a count, and what moves it.
+WORDS = {"stock": "stock", "quantity": "", "stocktake": "stocktake", "reference": ""}
+
+
 # -- A function for each topic -----------------------------------------------------------------------------
 DONE = "DONE"
 
@@ -204,6 +209,10 @@ class Source:
 
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def words(self) -> Mapping[str, str]:
+        return {**WORDS, **self.options.get("WORDS", {})}
+
     @classmethod
     def of(cls, name: str, entry: str | Mapping[str, Any]) -> Source:
         """The function's first annotation is the message type; `… | None` says that tombstones may come."""
@@ -220,6 +229,12 @@ class Source:
 def sources() -> Mapping[str, Source]:
     """The topics of the ledger by their name on the broker."""
     return {topic_name(name): Source.of(name, entry) for name, entry in settings.MOVEMENTS.items()}
+
+
+def words_of(topic: str) -> Mapping[str, str]:
+    """What is said of what a topic (by its name on the broker) moves; ours for one that nobody reads any more."""
+    source = sources().get(topic)
+    return source.words if source else WORDS
 
 
 def readable() -> Sequence[str]:

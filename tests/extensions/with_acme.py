@@ -15,7 +15,7 @@ from django.urls import reverse
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.ingest.after_restore import versions_in
 from buffer.ledger.topics import sources
-from buffer.models import InventoryTracking
+from buffer.models import InventoryStock, InventoryTracking
 from buffer.streams import streams
 from config.admin.levers import Operator
 from config.celery import app as celery
@@ -23,6 +23,7 @@ from config.database.clock import database_now
 from config.flows import letters_of, mask_of
 from config.probes import doctor
 from config.processes.beat import rotate_and_sweep
+from outbox.audit_log.models import OperatorAction
 from outbox.channels.handlers import handler_of
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
@@ -100,6 +101,41 @@ def test_points_move_once_and_their_letters_have_a_key(spillway, settings):
     assert letter.business_key == "E2"
     assert "points" in mask_of(letter.source)[0]
     assert "earning_id" in letters_of(letter.source).locked
+
+
+def test_a_ledger_of_points_says_points(spillway, browser, settings):
+    earned = {"earning_id": "E1", "customer_id": "C1", "points": 30}
+    spillway.push("points-earned", earned)
+    (letter,) = spillway.letters()
+    assert letter.error.startswith("balance C1 is not known: import it")
+    settings.LEDGER_UNKNOWN_STOCK = "create"
+    spillway.push("points-earned", {**earned, "earning_id": "C1"})
+    stock, movement = InventoryStock.objects.get(), InventoryTracking.objects.get()
+    page = reverse("admin:buffer_inventorystock_change", args=[stock.pk])
+    said = {
+        page: ["Balance C1", "points, the sum of its movements", "Correction…", "Earning"],
+        reverse("admin:buffer_inventorystock_changelist"): ["balance", "30 points"],
+        reverse("admin:buffer_inventorytracking_changelist"): ["balance", "+30 points", "Earning"],
+        reverse("admin:buffer_inventorytracking_change", args=[movement.pk]): [
+            "points put in",
+            "moved this balance alone",
+        ],
+        f"{reverse('admin:find')}?q=C1": ["balance C1"],
+        reverse("admin:index"): ["6 stock, 1 balance topics"],
+        reverse("admin:outbox_deadletter_change", args=[letter.pk]): ["balance C1: +30 points"],
+    }
+    for address, words in said.items():
+        shown = browser.get(address, follow=True).content.decode()
+        assert [word for word in words if word not in shown] == [], address
+    take = reverse("admin:buffer_inventorystock_lever", args=["stocktake"])
+    assert "Correction of C1" in browser.get(take, {"id": "C1"}).content.decode()
+    form = {"id": "C1", "seen": "30", "counted": "20", "adjustment": "a", "reason": "a booking came twice"}
+    assert "Balance C1 is 20 now; -10 was recorded." in browser.post(take, form, follow=True).content.decode()
+    assert OperatorAction.objects.get(verb="adjust_stock").subject == "Balance C1"
+    adjusted = InventoryTracking.objects.exclude(pk=movement.pk).get()
+    shown = browser.get(reverse("admin:buffer_inventorytracking_change", args=[adjusted.pk])).content.decode()
+    assert "points taken out" in shown
+    assert "Balance C1" in browser.get(page).content.decode()
 
 
 def test_roles_get_their_rights_with_the_first_migrate():

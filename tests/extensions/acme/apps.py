@@ -28,6 +28,7 @@ class Acme(SpillwayApp):
             "REFERENCES": ["earning_id"],
             "LOCKED": ["earning_id"],
             "READABLE": ["earning_id", "points"],
+            "WORDS": {"stock": "balance", "quantity": "points", "stocktake": "correction", "reference": "Earning"},
         }
     }
     topics = {name: {"partitions": 3} for name in TOPICS}
