@@ -54,6 +54,8 @@ MAPPINGS = {
     "schedule": "CELERY_BEAT_SCHEDULE", "formats": "FORMATS",
 }  # fmt: skip
 LISTS = {"flows": "FLOWS", "api_routers": "API_ROUTERS", "partitions": "PARTITIONS", "sweeps": "SWEEPS"}
+NEEDED = {"streams": ("CLASS", "TOPIC", "OUTPUT"), "movements": ("EFFECT",)}  # of an entry that is a mapping
+WORDS = ("stock", "quantity", "stocktake", "reference")  # that an entry of `movements` may have of its own
 
 
 def added_by(app: SpillwayApp) -> Iterator[tuple[str, list[str]]]:
@@ -122,6 +124,8 @@ def extend(settings: MutableMapping[str, Any], classes: Sequence[type[SpillwayAp
     settings["ADDED_APPS"] += map(_label, classes)
     for app in classes:
         _claim(labels, _label(app), app, "the app label")
+        if misfit := next(_misfits(app), ""):
+            raise BadSetting(f"SPILLWAY_APPS: {app.name}: {misfit}")
         for kind, setting in MAPPINGS.items():
             for name, value in getattr(app, kind).items():
                 if name in settings[setting]:
@@ -137,10 +141,25 @@ def extend(settings: MutableMapping[str, Any], classes: Sequence[type[SpillwayAp
                     f"SPILLWAY_APPS: {app.name}: role {role!r}: {wrong[0]!r} is neither view nor app.right"
                 )
             settings["ADDED_ROLES"].setdefault(role, []).extend(rights)
-        _settings(settings, app, env)
+        _settings(settings, app, env, owners)
     # Before those that come with Django: the last app with tables is the sign that all rights are there.
     place = settings["INSTALLED_APPS"].index("axes")
     settings["INSTALLED_APPS"][place:place] = [f"{app.__module__}.{app.__qualname__}" for app in classes]
+
+
+def _misfits(app: type[SpillwayApp]) -> Iterator[str]:
+    """What of its attributes could not be added, or would be without effect."""
+    for kind in (*MAPPINGS, *LISTS, "roles"):
+        value = getattr(app, kind)
+        if isinstance(value, str) or not isinstance(value, Sequence if kind in LISTS else Mapping):
+            yield f"`{kind}` is a {type(value).__name__}, not a {'list' if kind in LISTS else 'mapping'}"
+            return
+    for kind, needed in NEEDED.items():
+        for name, entry in getattr(app, kind).items():
+            options = {"EFFECT": entry} if isinstance(entry, str) and kind == "movements" else entry
+            yield from (f"{kind}[{name!r}] has no {option}" for option in needed if option not in options)
+            strange = sorted(set(options.get("WORDS", ())) - set(WORDS))
+            yield from (f"{kind}[{name!r}]: WORDS: {word!r} is none of {', '.join(WORDS)}" for word in strange)
 
 
 def _label(app: type[SpillwayApp]) -> str:
@@ -164,7 +183,9 @@ def _clash(app: type[SpillwayApp], owner: str, what: str) -> BadSetting:
     return BadSetting(f"SPILLWAY_APPS: {app.name} and {owner} both add {what}")
 
 
-def _settings(settings: MutableMapping[str, Any], app: type[SpillwayApp], env: Env) -> None:
+def _settings(
+    settings: MutableMapping[str, Any], app: type[SpillwayApp], env: Env, owners: dict[tuple[str, str], str]
+) -> None:
     try:
         added = app.settings(env)
     except BadSetting:
@@ -179,5 +200,5 @@ def _settings(settings: MutableMapping[str, Any], app: type[SpillwayApp], env: E
         if not name.startswith(app.prefix):
             raise BadSetting(f"SPILLWAY_APPS: {app.name}: its setting {name} does not begin with {app.prefix}")
         if name in settings:
-            raise _clash(app, OURS, f"the setting {name}")
-        settings[name] = value
+            raise _clash(app, owners.get(("settings", name), OURS), f"the setting {name}")
+        settings[name], owners["settings", name] = value, app.name

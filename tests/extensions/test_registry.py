@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import spillway_ext
+from buffer.ledger import topics
+from config.environment import extensions
 from config.environment.env import BadSetting, Env
 from config.environment.extensions import API, extend, load
 from spillway_ext import exports
@@ -39,7 +41,12 @@ WRONG = {
     "wrong.Raises": "wrong.raises: settings(): ZeroDivisionError: division by zero",
     "wrong.BadValue": "ACME_RATE: 77 is outside 1 … 9",
     "wrong.NoRight": "wrong.no_right: role 'Support': 'everything' is neither view nor app.right",
+    "wrong.NoTopic": "wrong.no_topic: streams['mine'] has no TOPIC",
+    "wrong.OneFlow": "wrong.one_flow: `flows` is a str, not a list",
+    "wrong.AList": "wrong.a_list: `movements` is a list, not a mapping",
+    "wrong.NoWord": "wrong.no_word: movements['points-earned']: WORDS: 'stok' is none of stock, quantity, stocktake, ref",
     "wrong.First,wrong.Second": "wrong.second and wrong.first both add 'pigeon' to HANDLERS",
+    "wrong.FirstRate,wrong.SecondRate": "wrong.second_rate and wrong.first_rate both add the setting ACME_RATE",
 }
 
 
@@ -76,6 +83,10 @@ def test_what_does_not_fit_is_one_line_that_names_both_sides(names):
         settings_with(names)
     assert WRONG[names] in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_the_words_of_an_entry_are_those_of_the_ledger():
+    assert tuple(topics.WORDS) == extensions.WORDS
 
 
 def test_what_fits_is_added_behind_what_is_there():

@@ -89,9 +89,41 @@ class NoRight(SpillwayApp):
     roles = {"Support": ["everything"]}
 
 
+class NoTopic(SpillwayApp):
+    name, api = "wrong.no_topic", "1.0"
+    streams = {"mine": {"CLASS": "acme.parcels.Scans", "OUTPUT": "depot-digests"}}
+
+
+class OneFlow(SpillwayApp):
+    name, api = "wrong.one_flow", "1.0"
+    flows = "acme.flow.Depots"
+
+
+class AList(SpillwayApp):
+    name, api = "wrong.a_list", "1.0"
+    movements = ["points-earned"]
+
+
+class NoWord(SpillwayApp):
+    name, api = "wrong.no_word", "1.0"
+    movements = {"points-earned": {"EFFECT": "acme.points.earned", "WORDS": {"stok": "balance"}}}
+
+
 class First(SpillwayApp):
     name, api = "wrong.first", "1.0"
     channels = {"pigeon": "acme.pigeon.Pigeon"}
+
+
+class FirstRate(SpillwayApp):
+    name, api, prefix = "wrong.first_rate", "1.0", "ACME_"
+
+    @classmethod
+    def settings(cls, env):
+        return {"ACME_RATE": 1}
+
+
+class SecondRate(FirstRate):
+    name = "wrong.second_rate"
 
 
 class Second(SpillwayApp):
