@@ -28,6 +28,7 @@ from config.admin.levers import Lever
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, ReadOnlyAdmin, age_column, number_column
 from config.database.queries import is_mariadb
+from config.database.tables import missing_apps
 from config.fields import is_uuid
 from config.flows import mask_of
 from config.kafka import topic_name
@@ -52,8 +53,13 @@ RULES = {
 def rule_of(batch: Batch) -> str:
     """The rule that made a batch due, with the limits as they are set now."""
     stream = streams().get(batch.stream)
-    sentence = RULES.get(batch.reason, batch.reason)
-    return sentence.format(**_limits(stream)) if stream else sentence
+    if not stream:
+        return f"{batch.reason.capitalize()}. {unconfigured()}"
+    return RULES.get(batch.reason, batch.reason).format(**_limits(stream))
+
+
+def unconfigured() -> str:
+    return f"Its stream is not configured. {missing_apps()}".rstrip()
 
 
 def _limits(stream: Stream) -> dict[str, object]:
@@ -77,7 +83,7 @@ def why(bucket: Bucket, now: datetime) -> tuple[str, str]:
     """Whether it is due, by the flusher's own rules: the answer, and what it follows from."""
     stream = streams().get(bucket.stream)
     if stream is None:
-        return "Its stream is not configured.", "Nothing is read or flushed for it."
+        return unconfigured(), "Nothing is read or flushed for it."
     if bucket.held:
         return "Held.", "Nothing is cut until somebody releases it. Orders go on arriving."
     if not bucket.open_count:

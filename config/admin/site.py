@@ -22,6 +22,7 @@ from config.admin.html import in_reading_order
 from config.admin.pages import ReadOnlyAdmin
 from config.admin.search import A_FEW, begun_on, by_kind, page_of
 from config.database.clock import database_now
+from config.database.tables import missing_apps
 from config.environment.extensions import extensions, release_of
 from config.partitions import configured, plan_for
 
@@ -66,7 +67,7 @@ class SpillwayAdminSite(admin.AdminSite):
         everywhere["extensions"] = [f"{app.verbose_name} ({release_of(app)})" for app in extensions()]
         if not self.may_look(request):
             return TemplateResponse(request, "admin/no_rights.html", everywhere)
-        context = {**everywhere, **home(database_now()), **(extra_context or {})}
+        context = {**everywhere, **home(database_now()), "missing": missing_apps(), **(extra_context or {})}
         template = "admin/parts/home.html" if request.GET.get("part") else "admin/index.html"
         return TemplateResponse(request, template, context)
 

@@ -47,6 +47,14 @@ def _empty_selects() -> list[str]:
     ]
 
 
+def missing_apps() -> str:
+    """A sentence on the apps of which there are tables and that are installed no more; empty if there is none."""
+    labels = [app.label for app in apps.get_app_configs()]
+    known = MigrationRecorder.Migration.objects.using(DEFAULT_DB_ALIAS).exclude(app__in=labels)
+    gone = ", ".join(sorted(set(known.values_list("app", flat=True))))
+    return f"The database has tables of {gone}: SPILLWAY_APPS does not name what they belong to." if gone else ""
+
+
 def missing_migrations() -> str:
     """What `migrate` has still to do, in words; empty if nothing."""
     if unfinished := unfinished_squashes(connection):

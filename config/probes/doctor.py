@@ -18,7 +18,7 @@ from config import replica
 from config.causes import BROKER, DATABASE, REGISTRY, UNKNOWN_OF_BROKER, UNKNOWN_OF_DATABASE, Fact, causes_first, fact
 from config.database import galera
 from config.database.clock import compared_clocks, database_now
-from config.database.tables import ONLY_READS, missing_migrations, only_reads, require_tables
+from config.database.tables import ONLY_READS, missing_apps, missing_migrations, only_reads, require_tables
 from config.environment.extensions import added_by, extensions, release_of
 from config.flows import flows
 from config.formats import REGISTERED, formatted
@@ -65,7 +65,14 @@ def examine() -> list[Finding]:
     database = _guarded("database", _database)
     findings += database
     if all(finding.ok for finding in database):
-        looks = {"replica": _replica, "clock": _clock, "galera": _galera, "partitions": _partitions, "flows": _flows}
+        looks = {
+            "extensions": _missing_apps,
+            "replica": _replica,
+            "clock": _clock,
+            "galera": _galera,
+            "partitions": _partitions,
+            "flows": _flows,
+        }
         findings += [finding for name, look in looks.items() for finding in _guarded(name, look)]
     findings += _guarded("broker", _broker)
     findings += _registry()
@@ -117,6 +124,11 @@ def _extensions() -> Iterator[Finding]:
     for app in extensions():
         adds = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in added_by(app))
         yield Finding(f"extension {app.label}", True, f"{release_of(app)} adds {adds or 'nothing'}")
+
+
+def _missing_apps() -> Iterator[Finding]:
+    if said := missing_apps():
+        yield Finding("extensions", True, said)
 
 
 def _registry() -> list[Finding]:

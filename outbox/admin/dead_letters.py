@@ -23,6 +23,7 @@ from config.admin.html import chip, in_words
 from config.admin.levers import Lever, LeverResult, Operator
 from config.admin.lists import POSITION, Keyset
 from config.admin.pages import LeverState, ReadOnlyAdmin, age_column
+from config.database.tables import missing_apps
 from config.fields import is_uuid
 from config.flows import by_kind, flows, mask_of, source_in_words
 from config.kafka.records import shown_headers
@@ -265,6 +266,7 @@ class DeadLetterAdmin(Editing, Revealing, ReadOnlyAdmin[DeadLetter]):
             "title": f"{cause_in_words(row.reason)}: {row.about}",
             "group": group,
             "flow": source_in_words(row.source),
+            "missing": "" if list(by_kind([row])) else missing_apps(),
             "advice": advice_on(row),
             "error": sight.error(row.error),
             "payload": sight.payload(row.opened[0] or row.payload, *mask_of(row.source)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,20 +13,69 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
+from spillway_ext.command_line import OURS
 from tests.tree import ROOT
 
 HERE = Path(__file__).parent
+LEFT = """
+from spillway_ext.testing import Platform
+platform = Platform()
+scan = {"scan_id": "A", "depot": "D1", "scanned_at": "2026-06-01T10:00:00Z", "parcels": [{"parcel_no": "P1"}]}
+platform.push("parcel-scans", scan, b"no JSON")
+platform.wait(seconds=5)
+platform.push("parcel-scans", {**scan, "scan_id": "B"})
+platform.push("points-earned", {"earning_id": "E1", "customer_id": "C1", "points": 30}, b"no JSON")
+from acme.models import DepotNote
+from django.utils.timezone import now
+DepotNote.objects.create(depot="D1", text="closed", created_at=now())
+"""
 PAGES = """
+import re
 from django.conf import settings
-from django.contrib.auth.models import User
-from django.contrib.staticfiles import finders
+from django.contrib import admin
+from django.contrib.auth.models import Group, User
 from django.test import Client
-client = Client()
-client.force_login(User.objects.create_superuser("ada"))
-for page in ("/admin/", "/admin/outbox/deadletter/", "/admin/acme/depotnote/", "/api/docs", "/healthz"):
-    assert client.get(page, secure=True, HTTP_HOST="localhost").status_code == 200, page
-assert finders.find("spillway/home.css")
-print("pages and static files are there")
+from django.urls import reverse
+from outbox.models import DeadLetter
+
+def client_of(name, role=""):
+    user, _made = User.objects.get_or_create(username=name, is_staff=True, is_superuser=not role)
+    user.groups.set(Group.objects.filter(name=role))
+    client = Client(headers={"host": "localhost"})
+    client.force_login(user)
+    return client
+
+def read(page, client):
+    answer = client.get(page, secure=True)
+    assert answer.status_code == 200, (page, answer.status_code)
+    return answer.content.decode() if not answer.streaming else ""
+
+boss = client_of("ada")
+home = reverse("admin:index")  # it registers the pages
+names = [f"admin:{model._meta.app_label}_{model._meta.model_name}" for model in admin.site._registry]
+pages = [home, "/admin/partitions/", "/api/docs", "/healthz", "/metrics"]
+pages += [reverse(f"{name}_changelist") for name in names]
+pages += [
+    reverse(f"{name}_change", args=[row.pk])
+    for name, model in zip(names, admin.site._registry) for row in model._default_manager.all()[:5]
+]
+shown = {page: read(page, boss) for page in pages}
+static = {path for text in shown.values() for path in re.findall(rf'"({settings.STATIC_URL}[^"?#]+)', text)}
+for path in static:
+    read(path, boss)
+assert (len(pages) > 40, len(static) > 10) == (True, True), (pages, static)
+letters = [shown[reverse("admin:outbox_deadletter_change", args=[row.pk])] for row in DeadLetter.objects.order_by("pk")]
+"""
+WITH = f"""{PAGES}
+desk = client_of("desk", "Depot desk")
+assert "/admin/acme/depotnote/" in read("/admin/", desk)
+assert "closed" in read("/admin/acme/depotnote/", desk)
+print(len(letters), "letters;", len(pages), "pages")
+"""
+WITHOUT = f"""{PAGES}
+missing = "The database has tables of acme: SPILLWAY_APPS does not name what they belong to."
+assert missing in shown["/admin/"]
+print([missing in letter for letter in letters])
 """
 pytestmark = pytest.mark.skipif(
     connection.vendor != "sqlite", reason="the same files on every database: once is enough"
@@ -53,16 +103,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = (sys.executable, "-m", "pip", "--python", venv / "bin" / "python")
     done = run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
     assert done.returncode == 0, done.stderr
+    shutil.copytree(HERE / "acme", packages / "acme", ignore=shutil.ignore_patterns("__pycache__"))
+    about = packages / "acme_spillway-1.0.dist-info"  # as pip leaves it
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-spillway\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[spillway.apps]\nacme = acme.apps:Acme\n")
+    (about / "RECORD").write_text("acme/__init__.py,,\n")
     return venv
 
 
 def digests(venv: Path) -> dict[str, str]:
     """Of our files there, without what Python compiles."""
-    files = (
-        path
-        for name in ("config", "outbox", "buffer", "spillway_ext")
-        for path in venv.glob(f"lib/*/site-packages/{name}/**/*")
-    )
+    files = (path for name in (*OURS, "spillway_ext") for path in venv.glob(f"lib/*/site-packages/{name}/**/*"))
     return {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files
@@ -71,19 +123,26 @@ def digests(venv: Path) -> dict[str, str]:
 
 
 def test_the_wheel_runs_without_the_checkout_and_writes_nothing_beside_itself(installed, tmp_path):
+    """An extension adds its pages, tables and rights at once; when it is taken away, what it left is still to be seen."""
     before, data = digests(installed), tmp_path / "data"
     data.mkdir()
-    spillway = installed / "bin" / "spillway"
-    named = {
-        "SPILLWAY_DIR": str(data),
-        "SPILLWAY_APPS": "acme.apps.Acme",
-        "PYTHONPATH": str(HERE),
-        "LOG_LEVEL": "ERROR",
-    }
-    for command in (["check"], ["migrate"], ["extensions"], ["shell", "--no-imports", "-c", PAGES]):
-        done = run(spillway, *command, cwd=tmp_path, **named)
+
+    def spillway(*command: str, **more: str) -> str:
+        named = {"SPILLWAY_DIR": str(data), "LOG_LEVEL": "ERROR", "LEDGER_UNKNOWN_STOCK": "create", **more}
+        done = run(installed / "bin" / "spillway", *command, cwd=tmp_path, **named)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert "pages and static files are there" in done.stdout
+        return done.stdout
+
+    spillway("check", SPILLWAY_APPS="acme")
+    spillway("migrate", SPILLWAY_APPS="acme")
+    assert spillway("extensions", SPILLWAY_APPS="acme").startswith(
+        "acme (acme-spillway 1.0, written for spillway_ext 1.0)"
+    )
+    spillway("shell", "--no-imports", "-c", LEFT, SPILLWAY_APPS="acme")
+    assert "2 letters" in spillway("shell", "--no-imports", "-c", WITH, SPILLWAY_APPS="acme")
+    spillway("migrate")
+    spillway("rotate_partitions")
+    assert "[True, False]" in spillway("shell", "--no-imports", "-c", WITHOUT)
     assert (data / "spillway.sqlite3").exists()
     assert digests(installed) == before
 
