@@ -40,7 +40,7 @@ quick: ## what needs no database, broker, browser or child process, in a minute 
 	@$(INSTALL) test
 	@$(VENV)/python -m pytest --quick --numprocesses=2 --quiet $(ARGS)
 
-services: ## start PostgreSQL, MariaDB, MySQL, Kafka, Kafka Connect with Debezium and Cassandra, print their addresses
+services: ## start PostgreSQL, MariaDB, MySQL, Kafka, Kafka Connect with Debezium, Cassandra and a schema registry, print their addresses
 	@$(SERVICES) prerequisites
 	@$(SERVICES) up
 

@@ -24,16 +24,16 @@ from tests.shares import PACES, left_by, pieces
 
 DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb", "mysql": "MySQLdb"}
 DATABASES = ("sqlite", *DRIVERS)
-BROKERS = ("embedded", "kafka")
-LEGS = (*DATABASES, *BROKERS, "debezium", "cassandra")
-MODULES = {**DRIVERS, "cassandra": "cassandra"}
+BESIDE = ("kafka", "debezium", "cassandra", "registry")  # what stands beside a database
+LEGS = (*DATABASES, "embedded", *BESIDE)
+MODULES = {**DRIVERS, "cassandra": "cassandra", "registry": "confluent_kafka"}
 # The legs that need a server, by the name of its service: most are called the same.
-SERVED = {name: supervisor.SERVICE_OF.get(name, name) for name in (*DRIVERS, "kafka", "debezium", "cassandra")}
+SERVED = {name: supervisor.SERVICE_OF.get(name, name) for name in (*DRIVERS, *BESIDE)}
 VARIABLES = {name: supervisor.VARIABLES[service] for name, service in SERVED.items()}
 # How the suite's fixtures name a test on the real broker, test_x[kafka] or test_x[2-kafka], and so on.
-MARKED = {name: re.compile(rf"\[(.*-)?{name}(-.*)?\]$") for name in ("kafka", "debezium", "cassandra")}
+MARKED = {name: re.compile(rf"\[(.*-)?{name}(-.*)?\]$") for name in BESIDE}
 # What stands beside the relational database: the tests of one leg say all, best one with a server that can be away.
-ONCE = {"cassandra"}
+ONCE = {"cassandra", "registry"}
 LEFT_OUT = "LEGS leaves it out"
 INTERRUPTED, NOTHING_COLLECTED = 2, 5  # exit codes of pytest
 OUTPUT = "output.txt"
@@ -71,7 +71,7 @@ def wanted() -> set[str]:
 
 def required() -> set[str]:
     names = listed("REQUIRE")
-    return (names - {"all"}) | set(LEGS) if "all" in names else names
+    return (names - {"all"}) | (set(LEGS) - supervisor.OPTIONAL) if "all" in names else names
 
 
 def asked() -> set[str]:

@@ -1,4 +1,4 @@
-"""Real servers for the tests: PostgreSQL, MariaDB, MySQL, Kafka, Connect and Cassandra, each one module behind `Service`."""
+"""Real servers for the tests: PostgreSQL, MariaDB, MySQL, Kafka, Connect, Cassandra and a schema registry, each one module behind `Service`."""
 
 import sys
 

@@ -1,6 +1,7 @@
 """Where programs come from: Debian packages by apt-get, Java libraries by Maven."""
 
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
@@ -70,16 +71,35 @@ def maven_libraries(name: str, artifacts: tuple[str, ...]) -> Path:
 
 
 def fetch(libraries: Path, artifacts: tuple[str, ...]) -> None:
+    dependencies = "\n".join(DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
+    fetched(libraries, "copy-dependencies", dependencies=dependencies).rename(libraries)
+
+
+def fetched(target: Path, goal: str, *options: str, dependencies: str = "") -> Path:
+    """A directory beside `target` with what this goal of Maven's dependency plugin brings."""
     if not shutil.which("mvn"):
         raise Unavailable("needs Maven (mvn) to fetch the Java libraries")
-    work = libraries.with_name(f"{libraries.name}.new")
+    work = target.with_name(f"{target.name}.new")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
-    dependencies = "\n".join(DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)
     (work / "pom.xml").write_text(POM.format(dependencies=dependencies))
-    target = f"-DoutputDirectory={work}"
-    run("mvn", "-q", "-B", "-f", str(work / "pom.xml"), "dependency:copy-dependencies", target)
-    work.rename(libraries)
+    run("mvn", "-q", "-B", "-f", str(work / "pom.xml"), f"dependency:{goal}", f"-DoutputDirectory={work}", *options)
+    return work
+
+
+def maven_archive(name: str, artifact: str, sha256: str) -> Path:
+    """A directory with what is in this archive (group:artifact:version:tar.gz:classifier), fetched and looked at once."""
+    program = CACHE / name
+    with locked(CACHE / f"{name}.lock"):
+        if not program.exists():
+            work = fetched(program, "copy", f"-Dartifact={artifact}")
+            (archive,) = work.glob("*.tar.gz")
+            if (found := hashlib.sha256(archive.read_bytes()).hexdigest()) != sha256:
+                raise Unavailable(f"{archive.name} is not the one that was expected: its SHA-256 is {found}")
+            shutil.unpack_archive(archive, work)
+            archive.unlink()
+            work.rename(program)
+    return program
 
 
 def require_java() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services import cassandra, containers, supervisor
+from tests.services import cassandra, containers, packages, registry, supervisor
 from tests.services.connect import CONNECTORS, PROPERTIES, artifacts
 from tests.services.kafka import VERSION
 from tests.services.process import Process, birth
@@ -152,6 +152,37 @@ def test_connect_in_a_container_has_the_jars_and_options_it_has_without():
 
 def test_cassandra_in_a_container_is_the_one_it_is_without():
     assert f"image: cassandra:{cassandra.VERSION}\n" in containers.COMPOSE_FILE.read_text()
+
+
+def test_the_registry_in_a_container_is_the_one_it_is_without():
+    assert f"image: apicurio/apicurio-registry:{registry.VERSION}\n" in containers.COMPOSE_FILE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("versions", "chosen"), [(("17.0.2", "25", "21.0.1"), "25"), (("17.0.2",), "the newest here is 17")]
+)
+def test_the_registry_takes_the_newest_java_or_says_which_there_is(tmp_path, monkeypatch, versions, chosen):
+    for version in versions:
+        (tmp_path / version / "bin").mkdir(parents=True)
+        (tmp_path / version / "bin" / "java").touch()
+        (tmp_path / version / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    monkeypatch.setattr(registry, "FOLDERS", (tmp_path,))
+    monkeypatch.setattr(registry.shutil, "which", lambda _name: None)
+    if len(versions) > 1:
+        assert registry.newest_java().parts[-3] == chosen
+    else:
+        with pytest.raises(Unavailable, match=chosen):
+            registry.newest_java()
+
+
+def test_an_archive_that_is_not_the_expected_one_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(packages, "CACHE", tmp_path)
+    monkeypatch.setattr(packages.shutil, "which", lambda name: name)
+    fetch = lambda *command: Path(command[6].partition("=")[2], "app.tar.gz").write_bytes(b"another one")  # noqa: E731
+    monkeypatch.setattr(packages, "run", fetch)
+    with pytest.raises(Unavailable, match=r"app\.tar\.gz is not the one that was expected"):
+        packages.maven_archive("app", "g:a:1:tar.gz:all", "0" * 64)
+    assert not (tmp_path / "app").exists()
 
 
 class Reader(Greeter):
