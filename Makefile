@@ -16,7 +16,8 @@ VENV := .venv/bin
 PRODUCTION := DEBUG=0 ALLOWED_HOSTS=spillway.example CSRF_TRUSTED_ORIGINS=https://spillway.example \
 	SECRET_KEY=$$($(VENV)/python -c 'import secrets; print(secrets.token_urlsafe(50))')
 
-.PHONY: help setup run prerequisites test quick services services-down check bench scale crash proof drill screenshots requirements clean
+.PHONY: help setup run prerequisites test quick services services-down check docs bench scale crash proof drill \
+	screenshots release requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -47,13 +48,17 @@ services: ## start PostgreSQL, MariaDB, MySQL, Kafka, Kafka Connect with Debeziu
 services-down: ## stop exactly those (WIPE=1 removes their data)
 	@$(SERVICES) down $(if $(WIPE),--wipe)
 
-check: ## style, types, migrations, deployment settings
+check: docs ## style, types, migrations, deployment settings, the site's links
 	@$(INSTALL) test
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy .
 	$(VENV)/python manage.py makemigrations --check --dry-run
 	@$(PRODUCTION) $(VENV)/python manage.py check --deploy --fail-level WARNING
+
+docs: ## the documents as a site with search, in build/site
+	@$(INSTALL) docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --quiet
 
 bench: ## throughput and latency on real servers (PEERS=1 compares with other tools)
 	@$(INSTALL) test --try postgres mysql cassandra
@@ -78,6 +83,10 @@ drill: ## stage a failure until its alert fires, follow the runbook until it end
 screenshots: ## take the pictures of the documents again; needs Chromium (ARGS="--all FOLDER" takes every page)
 	@$(INSTALL) test
 	@$(VENV)/python -m tests.screenshots $(ARGS)
+
+release: ## wheels and sdists in build/release, built from the last commit, checked and tried; uploads nothing
+	@$(INSTALL) release
+	@$(VENV)/python -m tests.release
 
 requirements: ## compile requirements/*.txt again from pyproject.toml
 	@$(VENV)/python -m requirements.compile

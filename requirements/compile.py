@@ -24,12 +24,13 @@ def main() -> None:
     compile_file("pyproject.toml", "base")
     compile_file("pyproject.toml", "demo", "--extra", "demo", *base)
     compile_file("pyproject.toml", "test", "--extra", "test", *base)
-    for extra in ("postgres", "mysql", "cassandra", "anymail", "otel", "aws", "avro", "protobuf"):
+    tested = [*base, "-c", "requirements/test.txt"]  # they share an environment with the tests
+    for extra in ("postgres", "mysql", "cassandra", "anymail", "otel", "aws", "avro", "protobuf", "docs", "release"):
         with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
             file.write("\n".join(extras[extra]))
             file.flush()
             # Beside base, never above it: without this a driver of mail would bring a newer Django along.
-            compile_file(file.name, extra, *base)
+            compile_file(file.name, extra, *(tested if extra in ("docs", "release") else base))
 
 
 if __name__ == "__main__":
