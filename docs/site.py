@@ -26,7 +26,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         inside = [place for place in places if str(place.parent) == folder]
         lines = [f"- [{_title(place)}]({place.name})" for place in inside]
         found.append(File.generated(config, f"{folder}/index.md", content="\n".join([f"# {folder}", "", *lines])))
-    config.nav[-1] = {"Decisions": [str(file.src_uri) for file in found if file.src_uri.startswith("docs/adr/")]}
+    config["nav"][-1] = {"Decisions": [str(file.src_uri) for file in found if file.src_uri.startswith("docs/adr/")]}
     return found
 
 

@@ -13,6 +13,7 @@ from config.letters import Effect, Judgement, Letters, Refusal
 from config.partitions.operations import PartitionTable
 from config.partitions.spec import PartitionSpec
 from config.telemetry.metrics import Counter, Gauge, Histogram
+from notifications.mail.content import complete as mail
 from outbox.api.problems import CustomerRouter, Problem
 from outbox.channels.handlers import MessageHandler, Outcome
 from outbox.messages.publish import publish

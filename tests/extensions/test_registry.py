@@ -13,12 +13,14 @@ from buffer.ledger import topics
 from config.environment import extensions
 from config.environment.env import BadSetting, Env
 from config.environment.extensions import API, extend, load
-from spillway_ext import exports
+from spillway_ext import exports, testing
 from tests.tree import PACKAGES
 
 HERE = Path(__file__).parent
 PUBLIC = HERE / "public_names.txt"
-METHODS = (exports.Flow, exports.Stream, exports.Letters, exports.MessageHandler, spillway_ext.SpillwayApp)
+METHODS = (
+    exports.Flow, exports.Stream, exports.Letters, exports.MessageHandler, spillway_ext.SpillwayApp, testing.Platform,
+)  # fmt: skip
 
 WRONG = {
     "nobody": "SPILLWAY_APPS: nobody is no entry point of spillway.apps",
@@ -107,7 +109,7 @@ def test_the_public_names_and_their_signatures_are_those_of_the_list():
 def public_names() -> list[str]:
     """`Flow.home_row(self, now)`: each name, and each public method of those that are classes of ours."""
     names = {name: getattr(exports, name) for name in dir(exports) if not name.startswith("_")}
-    names |= {"SpillwayApp": spillway_ext.SpillwayApp}
+    names |= {"SpillwayApp": spillway_ext.SpillwayApp, "testing.Platform": testing.Platform}
     lines = [f"API {spillway_ext.API}"]
     for name, value in sorted(names.items()):
         lines.append(f"{name}{_signature(value)}")

@@ -9,6 +9,7 @@ import pytest
 from acme.models import DepotNote, Visit
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
+from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 
@@ -27,6 +28,7 @@ from outbox.audit_log.models import OperatorAction
 from outbox.channels.handlers import handler_of
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
+from spillway_ext import mail, publish
 from tests.conftest import ORDERED_AT
 
 pytestmark = pytest.mark.django_db
@@ -84,6 +86,24 @@ def test_a_refused_scan_is_a_letter_with_its_key_and_what_may_be_read(spillway):
     ]  # fmt: skip
     assert "depot" in mask_of("parcel-scans")[0]
     assert letters_of("parcel-scans").locked[0] == "scan_id"
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="the embedded broker belongs to SQLite")
+def test_the_same_goes_through_the_embedded_broker(spillway_on_kafka):
+    spillway_on_kafka.push("parcel-scans", scan("A", P1=5), b"no JSON", key="D1")
+    spillway_on_kafka.wait(seconds=5)
+    spillway_on_kafka.push("parcel-scans", scan("B", P1=6), key="D1")
+    spillway_on_kafka.wait(seconds=5)
+    assert [digest["scan_ids"] for digest in spillway_on_kafka.published("depot-digests")] == [["A"], ["B"]]
+    assert [letter.reason for letter in spillway_on_kafka.letters()] == ["invalid_json"]
+
+
+def test_a_promised_mail_is_seen(spillway):
+    closed = mail({"to": "depot@example.com", "subject": "Closed", "text": "On Monday."}, "D1/closed", database_now())
+    with transaction.atomic():
+        publish("depot.closed", "depot:D1", closed, idempotency_key="D1/closed")
+    (seen,) = spillway.mails()
+    assert (seen.to, seen.subject) == ("depot@example.com", "Closed")
 
 
 def test_a_topic_that_nobody_reads_is_named(spillway):
