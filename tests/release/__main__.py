@@ -63,7 +63,7 @@ def releasable(root: Path) -> str:
 
 
 def release(root: Path, folder: Path) -> list[Path]:
-    """Build, check and try; the files. The same commit gives the same bytes. Raises Refused."""
+    """Build, check and try; the files. The same commit gives the same wheels. Raises Refused."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch:
