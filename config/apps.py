@@ -16,9 +16,12 @@ class ConfigConfig(AppConfig):
 
     def ready(self) -> None:
         from config import checks  # noqa: F401 (importing registers the checks)
+        from config.admin.levers import ROLES
+        from config.openid import require_fitting
         from config.partitions import ensure_after_migrate
         from config.telemetry.tracing import start_tracing
 
+        require_fitting(ROLES)
         post_migrate.connect(ensure_after_migrate)
         start_tracing()
 

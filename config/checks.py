@@ -47,10 +47,15 @@ def _import(setting: str, path: str) -> Iterator[CheckMessage]:
 def ways_into_kafka_fit(app_configs: object, **_: object) -> list[CheckMessage]:
     """Protocol, log-in, certificates and token provider of Kafka can be meant together."""
     messages: list[CheckMessage] = [Error(misfit, id="spillway.E003") for misfit in misfits()]
-    url = urlsplit(settings.KAFKA_OAUTH_TOKEN_URL)
-    if url.scheme == "http" and url.hostname not in ("127.0.0.1", "::1", "localhost"):
+    url = settings.KAFKA_OAUTH_TOKEN_URL
+    if urlsplit(url).scheme == "http" and not _is_here(url):
         messages.append(Warning("KAFKA_OAUTH_TOKEN_URL: the secret is sent without TLS.", id="spillway.W003"))
     return messages
+
+
+def _is_here(url: str) -> bool:
+    """Whether what is sent there stays on this machine."""
+    return urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost")
 
 
 @register(Tags.compatibility)
@@ -85,6 +90,8 @@ def fit_for_production(app_configs: object, **_: object) -> list[CheckMessage]:
                 "SECRET_KEY is not set: every process has another one, so nobody stays logged in.", id="spillway.W001"
             )
         )
+    if urlsplit(settings.OIDC_ISSUER).scheme == "http" and not _is_here(settings.OIDC_ISSUER):
+        messages.append(Warning("OIDC_ISSUER: tokens are sent without TLS.", id="spillway.W004"))
     if settings.DEMO:
         messages.append(Error("DEMO is on: everybody knows the password.", id="spillway.E002"))
     return messages

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import BytesIO
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.sessions.exceptions import SessionInterrupted
@@ -222,12 +223,26 @@ def _address_in(node: str) -> str | None:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
-def lockout_parameters(attempted: HttpRequest | AccessBase, credentials: object = None) -> list[str]:
-    """What wrong passwords are counted by: those from nowhere by the name alone, or one person would lock out all others there."""
-    address = client_address(attempted) if isinstance(attempted, HttpRequest) else attempted.ip_address
+def lockout_parameters(
+    attempted: HttpRequest | AccessBase, credentials: Mapping[str, object] | None = None
+) -> list[str | list[str]]:
+    """What failed log-ins are counted by: those from nowhere by the name alone, or one person would lock out all others there.
+
+    One at an identity provider has no name: by its address alone, or one person would lock out everybody.
+    """
+    if not isinstance(attempted, HttpRequest):
+        address, name = attempted.ip_address, attempted.username
+    else:
+        address, name = client_address(attempted), (credentials or {}).get("username", attempted.POST.get("username"))
+    if name is None:
+        return ["ip_address"] if address else [["ip_address", "username", "user_agent"]]
     return ["ip_address", "username"] if address else ["username"]
 
 
 def environment(request: HttpRequest) -> dict[str, object]:
-    """Context processor: which installation this is, for the badge in the header."""
-    return {"environment_name": settings.ENVIRONMENT_NAME}
+    """Context processor: which installation this is, for the badge in the header, and how people log in to it."""
+    return {
+        "environment_name": settings.ENVIRONMENT_NAME,
+        "provider_host": urlsplit(settings.OIDC_ISSUER).netloc,
+        "password_login": settings.PASSWORD_LOGIN,
+    }

@@ -258,6 +258,7 @@ SWEEPS = [
     "notifications.webhooks.inbox.sweep_old",
     "outbox.processes.heartbeat.sweep_processes",
     "outbox.notices.incidents.sweep_notices",
+    "outbox.sign_in.models.sweep_sign_ins",
 ]
 # What writes down that a worker lives; empty: nothing does.
 HEARTBEAT = "outbox.processes.heartbeat.Heartbeat"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
@@ -13,6 +14,8 @@ from config.probes import endpoints
 register_pages()
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
+    # Before the admin's own: whoever logs out does so at the provider, too.
+    *([path("", include("outbox.sign_in.urls"))] if settings.OIDC_ISSUER else []),
     path("admin/", admin.site.urls),
     path("healthz", endpoints.healthz),
     path("readyz", endpoints.readyz),

@@ -16,7 +16,9 @@ class OutboxConfig(AppConfig):
         from outbox.accounts.zones import remember
         from outbox.channels import handlers  # noqa: F401 (importing registers its check)
         from outbox.intake import flow  # noqa: F401 (as above)
+        from outbox.sign_in.passwords import record_break_glass
 
         user_logged_in.connect(remember, dispatch_uid="outbox.remember_zone")
+        user_logged_in.connect(record_break_glass, dispatch_uid="outbox.record_break_glass")
         post_delete.connect(forget_person, sender="auth.User", dispatch_uid="outbox.forget_person")
         post_migrate.connect(make_roles, dispatch_uid="outbox.make_roles")

@@ -30,6 +30,7 @@ from outbox.notices.incidents import notices_diagnosis
 from outbox.processes.overview import processes_diagnosis, still_troubled
 from outbox.replay_batches.lifecycle import batches_still_stopped
 from outbox.replay_batches.models import ReplayBatch
+from outbox.sign_in.passwords import break_glass_diagnosis
 from outbox.workers.change_capture import CDC_GROUP, HintLetters
 
 
@@ -87,6 +88,7 @@ class Outbox(Flow):
         yield from channels_diagnosis(now)
         yield from letters_diagnosis(now)
         yield from notices_diagnosis(now)
+        yield from break_glass_diagnosis()
 
     def sweep(self, now: datetime) -> int:
         return sweep_keys(now) + sweep_resends(now)

@@ -33,6 +33,7 @@ from outbox.messages.models import FLOW, IdempotencyKey, OutboxMessage
 from outbox.notices.incidents import notice_gauges
 from outbox.processes import overview as processes
 from outbox.replay_batches.lifecycle import batch_needs
+from outbox.sign_in.passwords import break_glass_needs
 from outbox.workers.change_capture import CDC_GROUP, cdc_lag
 
 # -- Numbers of the outbox for home and /metrics -------------------------------------------------------------
@@ -261,6 +262,7 @@ def _sent(numbers: OutboxNumbers) -> Stage:
 # -- Needs -------------------------------------------------------------------------------------------------
 def _needs(numbers: OutboxNumbers) -> Iterator[Need]:
     yield from processes.process_needs(numbers.now)
+    yield from break_glass_needs(numbers.now)
     yield from position_needs(numbers.progress, "Change capture", "listen_outbox", [FLOW])
     yield from letter_needs([FLOW], ["deliver"] if numbers.refusals_burst else (), numbers.now - LATELY)
     yield from rising_needs(numbers.now)

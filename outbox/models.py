@@ -10,6 +10,7 @@ from outbox.messages.models import DeliveryAttempt, IdempotencyKey, OutboxMessag
 from outbox.notices.models import Incident, Notice, Subscription
 from outbox.processes.models import WorkerProcess
 from outbox.replay_batches.models import ReplayBatch, ReplayItem
+from outbox.sign_in.models import SignIn
 from outbox.topic_replay.models import TopicReplay
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "ReplayItem",
     "Resend",
     "SavedView",
+    "SignIn",
     "Subscription",
     "TopicReplay",
     "ViewerZone",

@@ -25,7 +25,8 @@ def main() -> None:
     compile_file("pyproject.toml", "demo", "--extra", "demo", *base)
     compile_file("pyproject.toml", "test", "--extra", "test", *base)
     tested = [*base, "-c", "requirements/test.txt"]  # they share an environment with the tests
-    for extra in ("postgres", "mysql", "cassandra", "anymail", "otel", "aws", "avro", "protobuf", "docs", "release"):
+    production = ("postgres", "mysql", "cassandra", "anymail", "otel", "aws", "avro", "protobuf", "oidc")
+    for extra in (*production, "docs", "release"):
         with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
             file.write("\n".join(extras[extra]))
             file.flush()

@@ -224,3 +224,15 @@ def grants_from_text(text: str) -> Grants:
             raise BadSetting(f"MESSAGES_IN: {place.strip()} stands twice")
         grants[topic][producer] = channels
     return grants
+
+
+# -- OIDC_ROLES: which groups of the identity provider have which roles here -----------------------------------
+def roles_from_text(text: str) -> tuple[tuple[str, str], ...]:
+    """`ops-support=Support; cn=ops,dc=example=Operator` as (group, role): a role has no `=`. Raises BadSetting."""
+    pairs = []
+    for entry in filter(None, (part.strip() for part in text.split(";"))):
+        group, _, role = (part.strip() for part in entry.rpartition("="))
+        if not group or not role:
+            raise BadSetting(f"OIDC_ROLES: {entry!r} is not group=Role")
+        pairs.append((group, role))
+    return tuple(pairs)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from config.environment.databases import databases
-from config.environment.env import Env
+from config.environment.env import Env, roles_from_text
 
 CODE = Path(__file__).resolve().parent.parent.parent
 IS_CHECKOUT = (CODE / "manage.py").exists()
@@ -30,6 +30,19 @@ ALLOWED_HOSTS = env.listing("ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"]
 CSRF_TRUSTED_ORIGINS = env.listing("CSRF_TRUSTED_ORIGINS")
 ENVIRONMENT_NAME = env.text("ENVIRONMENT_NAME", "demo" if DEMO else "")
 
+# -- Who lets people in (docs/sign-in.md) ----------------------------------------------------------
+OIDC_ISSUER = env.address("OIDC_ISSUER", what="an issuer, such as https://id.example.com")
+OIDC_CLIENT_ID = env.text("OIDC_CLIENT_ID")
+OIDC_CLIENT_SECRET = env.text("OIDC_CLIENT_SECRET")
+OIDC_ROLES = roles_from_text(env.text("OIDC_ROLES", "ops-support=Support; ops-operators=Operator"))
+OIDC_GROUPS_CLAIM = env.text("OIDC_GROUPS_CLAIM", "groups")
+OIDC_SCOPES = env.text("OIDC_SCOPES", "openid profile")
+OIDC_RECHECK_SECONDS = env.integer("OIDC_RECHECK_SECONDS", 900, least=1, most=900)
+OIDC_CAFILE = env.text("OIDC_CAFILE")
+PASSWORD_LOGIN = env.flag("PASSWORD_LOGIN", True)
+BREAK_GLASS_ACCOUNT = env.text("BREAK_GLASS_ACCOUNT", "break-glass")
+
+# -- Apps, pages, databases -----------------------------------------------------------------------
 INSTALLED_APPS = [
     "config",
     "outbox",
@@ -60,6 +73,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    *(["outbox.sign_in.recheck.Recheck"] if OIDC_ISSUER else []),
     "outbox.accounts.zones.InViewersZone",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -109,7 +123,12 @@ STATICFILES_DIRS = [TEMPLATES_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 
 # -- Logins ---------------------------------------------------------------------------------------
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    *(["outbox.sign_in.backends.OpenIDBackend"] if OIDC_ISSUER else []),
+    # Another one where passwords are off: sessions name theirs, so those that a password began end.
+    "django.contrib.auth.backends.ModelBackend" if PASSWORD_LOGIN else "outbox.sign_in.passwords.BreakGlassBackend",
+]
 LOGIN_REDIRECT_URL = "admin:index"  # also where `next` names another site
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_SAVE_EVERY_REQUEST = True  # the 12 hours begin anew with each request
@@ -124,6 +143,7 @@ AXES_LOCKOUT_TEMPLATE = "locked_out.html"
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # who is locked out writes no more rows
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
 AXES_ACCESS_FAILURE_LOG_PER_USER_LIMIT = 10**9  # the daily round deletes by age; axes would delete the newest
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "code", "state"]  # the last two are of a log-in at a provider
 AXES_VERBOSE = AXES_ENABLE_ADMIN = False  # our pages: config.admin.logins
 
 SECURE_SSL_REDIRECT = env.flag("SECURE_SSL_REDIRECT", not DEBUG and not DEMO)

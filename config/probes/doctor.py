@@ -33,6 +33,8 @@ from config.kafka.client import (
     transactions_supported,
 )
 from config.kafka.topics import TopicState, describe_topics
+from config.openid import ProviderUnavailable
+from config.openid.provider import provider
 from config.partitions import configured, days_left
 from config.partitions.rotation import kept_ahead
 from config.telemetry.redaction import one_line
@@ -75,7 +77,7 @@ def examine() -> list[Finding]:
         }
         findings += [finding for name, look in looks.items() for finding in _guarded(name, look)]
     findings += _guarded("broker", _broker)
-    findings += _registry()
+    findings += [*_registry(), *_sign_in()]
     away = {finding.fact for finding in findings}
     return [*findings, *(Finding(name, False, NOT_KNOWN, known) for cause, known, name in ASKED if cause in away)]
 
@@ -138,6 +140,14 @@ def _registry() -> list[Finding]:
         return [Finding("schema registry", True, registry().look())]
     except RegistryUnavailable as error:
         return [Finding("schema registry", False, f"{error}; records wait, none is lost", fact(REGISTRY))]
+
+
+def _sign_in() -> Iterator[Finding]:
+    if settings.OIDC_ISSUER:
+        try:
+            yield Finding("identity provider", True, provider().look())
+        except ProviderUnavailable as error:
+            yield Finding("identity provider", False, f"{error}; nobody can log in there")
 
 
 def _database() -> Iterator[Finding]:

@@ -66,6 +66,7 @@ GRANT INSERT, UPDATE ON spillway.outbox_replaybatch TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_replayitem TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_savedview TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_viewerzone TO 'spillway_app'@'%';
+GRANT INSERT, UPDATE ON spillway.outbox_signin TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_topicreplay TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_watermark TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.outbox_workerprocess TO 'spillway_app'@'%';
@@ -77,7 +78,7 @@ GRANT INSERT, UPDATE ON spillway.throttler_lanepartition TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_outputdivision TO 'spillway_app'@'%';
 GRANT INSERT, UPDATE ON spillway.throttler_overflowmessage TO 'spillway_app'@'%';
 -- What the admin deletes: sessions, accounts, groups, a suppression that is lifted, failed logins that no longer count, a
--- worker that was scaled away, saved views, the zone of a deleted account.
+-- worker that was scaled away, saved views, the zone of a deleted account, log-ins at the identity provider that end.
 GRANT DELETE ON spillway.auth_group TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.auth_group_permissions TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.auth_user TO 'spillway_app'@'%';
@@ -89,6 +90,7 @@ GRANT DELETE ON spillway.django_admin_log TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.django_session TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.notifications_suppression TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.outbox_savedview TO 'spillway_app'@'%';
+GRANT DELETE ON spillway.outbox_signin TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.outbox_viewerzone TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.outbox_workerprocess TO 'spillway_app'@'%';
 GRANT DELETE ON spillway.outbox_notice TO 'spillway_app'@'%';

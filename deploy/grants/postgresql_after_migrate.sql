@@ -10,8 +10,9 @@ ALTER DEFAULT PRIVILEGES FOR ROLE spillway_migrate IN SCHEMA public REVOKE DELET
 -- Partitions are tables of their own here.
 SELECT format('REVOKE DELETE ON %I FROM spillway_app', relname) FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND relname ~ '^(buffer|outbox|notifications|throttler)_' \gexec
--- Lifting a suppression, forgetting a worker that was scaled away, and what accounts keep for themselves.
-GRANT DELETE ON notifications_suppression, outbox_workerprocess, outbox_savedview, outbox_viewerzone TO spillway_app;
+-- Lifting a suppression, forgetting a worker that was scaled away, what accounts keep for themselves, log-ins that end.
+GRANT DELETE ON notifications_suppression, outbox_workerprocess, outbox_savedview, outbox_viewerzone, outbox_signin
+    TO spillway_app;
 -- It is a person's right as well to tell somebody no more; and a notice of an end that came back is not sent.
 GRANT DELETE ON outbox_subscription, outbox_notice TO spillway_app;
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import unquote
@@ -28,6 +29,7 @@ from outbox.accounts.links import Welcome, free_name, lifetime, make_link, send_
 from outbox.accounts.roles import all_that, in_words, named, roles_in_words
 from outbox.accounts.zones import choose
 from outbox.audit_log.actions import record
+from outbox.sign_in.people import is_of_provider
 
 FIRST_ROLE = "Support"  # the least one that does something; chosen for a new person until another one is
 
@@ -219,6 +221,10 @@ class RecordedUserAdmin(RecordedAdmin, UserAdmin):
             "rights": _names(row.user_permissions.all()),
         }
 
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Where passwords are off a new account would open nothing."""
+        return settings.PASSWORD_LOGIN and super().has_add_permission(request)
+
     # -- The list -------------------------------------------------------------------------------
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[User]:
         return super().get_queryset(request).prefetch_related("groups")
@@ -236,6 +242,10 @@ class RecordedUserAdmin(RecordedAdmin, UserAdmin):
     def may_log_in(self, row: User) -> str:
         if not row.is_active:
             return "no, not active"
+        if is_of_provider(row):
+            return "at the identity provider" if settings.OIDC_ISSUER and row.is_staff else "no, without a role"
+        if not settings.PASSWORD_LOGIN and row.get_username() != settings.BREAK_GLASS_ACCOUNT:
+            return "no, passwords are off"
         if not row.has_usable_password():
             return "not before a password is set"
         return "yes" if row.is_staff else "no, without a role"
@@ -266,12 +276,17 @@ class RecordedUserAdmin(RecordedAdmin, UserAdmin):
         request.__dict__["new_person"] = obj
         return HttpResponse()  # of which `add_view` makes the page with the link
 
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
+        person = kwargs.get("obj")
+        context["of_provider"] = person is not None and is_of_provider(person)
+        return super().render_change_form(request, context, *args, **kwargs)
+
     def link_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """POST: a new link for somebody who is there already."""
         person = self.get_object(request, unquote(object_id))
-        if not self.has_change_permission(request, person):
+        if not self.has_change_permission(request, person) or not settings.PASSWORD_LOGIN:
             raise PermissionDenied
-        if person is None:
+        if person is None or is_of_provider(person):
             raise Http404
         if request.method != "POST":
             return HttpResponseRedirect(reverse("admin:auth_user_change", args=[person.pk]))

@@ -35,6 +35,7 @@ from outbox.letters.edits import requeue_copy  # noqa: E402
 from outbox.letters.models import DeadLetter  # noqa: E402
 from outbox.messages.models import OutboxMessage  # noqa: E402
 from outbox.processes.heartbeat import Heartbeat  # noqa: E402
+from outbox.sign_in.models import SignIn  # noqa: E402
 from tests.conftest import TOPIC_ID, MemoryProducer, move_on, order  # noqa: E402
 from tests.screenshots import flows, letters, others  # noqa: E402
 from tests.throttler.worked import Worked  # noqa: E402
@@ -120,6 +121,7 @@ def fill() -> None:
     people()
     JobLease.objects.create(job="rotate", until=database_now())
     ViewerZone.objects.create(person=1, zone="Europe/Berlin")
+    SignIn.begin(1, {"access_token": ANYTHING}, database_now())
     SavedView.objects.create(owner_number=1, owner_name="me", list="outbox.deadletter", name="n", query="", created_at=database_now())  # fmt: skip
     Heartbeat(identity_of("relay_outbox")).report(database_now())
     seal(database_now())

@@ -259,13 +259,14 @@ def test_the_image_has_what_it_needs_to_send_mail_and_one_django():
         "aws",
         "cassandra",
         "${DRIVER}",
+        "oidc",
         "otel",
     }
     for app in {config.name for config in apps.get_app_configs()} & {"config", "outbox", "buffer", "notifications"}:
         assert f"COPY {app} ./{app}" in dockerfile
 
 
-@pytest.mark.parametrize("name", ["anymail", "aws", "demo", "otel", "test"])
+@pytest.mark.parametrize("name", ["anymail", "aws", "demo", "oidc", "otel", "test"])
 def test_no_extra_brings_another_version_of_what_base_has(name):
     def pins(text):
         return set(re.findall(r"^([\w.-]+)(?:\[[^\]]*\])?==(\S+)", text, re.MULTILINE))
@@ -352,7 +353,7 @@ def test_nothing_that_flows_can_be_deleted_by_the_application():
     assert all(re.match(pattern, table) for table in flowing)
     mysql = read(ROOT / "deploy" / "grants" / "mysql_after_migrate.sql")
     deleted = flowing & set(re.findall(r"GRANT DELETE ON spillway\.(\w+)", mysql))
-    kept_by_people = {"outbox_savedview", "outbox_viewerzone", "outbox_subscription", "outbox_notice"}
+    kept_by_people = {"outbox_savedview", "outbox_viewerzone", "outbox_signin", "outbox_subscription", "outbox_notice"}
     assert deleted == {"notifications_suppression", "outbox_workerprocess"} | kept_by_people
 
 

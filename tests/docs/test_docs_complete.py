@@ -137,6 +137,7 @@ def test_no_command_is_mentioned_that_does_not_exist(path):
         "migrate",
         "check",
         "createsuperuser",
+        "changepassword",
         "help",
         "shell",
         "axes_reset_username",

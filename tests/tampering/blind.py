@@ -108,6 +108,7 @@ BLIND = {
     "outbox.OfferedRight": "gone",
     "outbox.SavedView": "gone owner_number=+1 owner_number=-1 shared=True",
     "outbox.ViewerZone": "gone",
+    "outbox.SignIn": "gone person=+1 person=-1",
     "throttler.Customer": "gone held=True purge_before=now weight=+1 weight=-1",
     "throttler.Lane": "drained=+1 first=-1 newest=now oldest_at=null waits=+1",
     "throttler.LanePartition": "decided=+1 epoch=+1 epoch=-1 position=+1 position=-1 read=+1 read=-1",

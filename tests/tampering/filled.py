@@ -24,7 +24,7 @@ from outbox.delivery import levers
 from outbox.delivery.claim import claim
 from outbox.letters.edits import requeue_copy, text_of
 from outbox.letters.models import DeadLetter
-from outbox.models import Incident, Notice, OutboxMessage, Subscription
+from outbox.models import Incident, Notice, OutboxMessage, SignIn, Subscription
 from outbox.processes.heartbeat import Heartbeat
 from outbox.processes.models import WorkerProcess
 from outbox.workers.change_capture import CDC_GROUP
@@ -133,6 +133,7 @@ def _idle_rows() -> None:
     ActionSubject.objects.create(subject_type="outbox.deadletter", subject_id="7", action=1)
     JobLease.objects.create(job="sweep", until=now)
     ViewerZone.objects.create(person=7, zone="Europe/Berlin")
+    SignIn.begin(7, {}, now)
     SavedView.objects.create(
         owner_number=7, owner_name="me", list="outbox.deadletter", name="n", query="", created_at=now
     )

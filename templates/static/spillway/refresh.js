@@ -40,7 +40,7 @@
     if (stopped || document.hidden) return;
     try {
       const answer = await fetch(live.dataset.live, { headers: { "X-Requested-With": "fetch" } });
-      if (answer.redirected) return say("Signed out. Load the page again.", true);
+      if (answer.redirected || answer.status === 403) return say("Signed out. Load the page again.", true);
       if (!answer.ok) throw new Error(answer.status);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (stopped) return; // while the answer was on its way

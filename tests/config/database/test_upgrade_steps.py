@@ -54,6 +54,7 @@ def test_the_document_lists_these_steps():
 def test_migrate_says_it_before_it_begins(monkeypatch):
     assert list(stopped_first(connection)) == []
     for app, name in (
+        ("outbox", "0013_sign_in"),
         ("outbox", "0012_incident"),
         ("throttler", "0002_unread_columns"),
         ("throttler", "0003_lane_newest"),
