@@ -41,6 +41,8 @@ def _import(setting: str, path: str) -> Iterator[CheckMessage]:
         import_string(path)
     except ImportError as error:
         yield Error(f"{setting}: {error}", id="spillway.E001")
+    except Exception as error:  # noqa: BLE001 (an extension's module may do anything while it is imported)
+        yield Error(f"{setting}: {path} cannot be imported: {type(error).__name__}: {error}", id="spillway.E001")
 
 
 @register(Tags.compatibility)

@@ -20,6 +20,7 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection, connections
 
+from config.checks import registries_import
 from config.database.retry import Remedy, Stale, remedy_for, wait_for_rerun
 from config.database.tables import require_tables
 from config.environment.env import BadSetting
@@ -306,6 +307,9 @@ class WorkerCommand(VisibleCommand):
             raise CommandError(in_one_line(error)) from error
 
     def _prepare(self, stop: threading.Event, options: Options) -> None:
+        # What cannot be imported would fail record after record. What is ours can be: the suite imports it.
+        if faults := registries_import(None) if settings.ADDED_APPS else ():
+            raise CommandError("; ".join(fault.msg for fault in faults))
         try:
             metrics.serve(options["metrics_port"] if self.serves_metrics else 0)
         except OSError as error:

@@ -29,6 +29,7 @@ from config.admin.html import chip, in_words, moment
 from config.admin.levers import Lever, Operator, one_by_one, role_with
 from config.admin.lists import Keyset
 from config.admin.pages import KeysetChangeList, LeverState, ReadOnlyAdmin, age_column
+from config.database.tables import missing_apps
 from config.fields import is_uuid
 from config.flows import mask_of
 from outbox.admin import edit_form
@@ -296,7 +297,7 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
         return [requeue, edit_form.state_of(request, letter, ""), *states]
 
     def detail(self, request: HttpRequest, row: OutboxMessage) -> dict[str, object]:
-        now, sight = timezone.now(), self.sight(request, row)
+        now, sight, handled = timezone.now(), self.sight(request, row), row.channel in settings.HANDLERS
         attempts = list(DeliveryAttempt.objects.filter(message_id=row.pk).newest_first()[:MOST_FOUND])
         mail = mail_of(row) if sight.shown else {}
         # One that is kept longer stands as if it were written later, at most so late: there is no index of messages.
@@ -305,11 +306,12 @@ class OutboxMessageAdmin(Revealing, ReadOnlyAdmin[OutboxMessage]):
         key = IdempotencyKey.objects.filter(aged, scope="publish", message_id=row.pk)
         return {
             "title": str(row),
+            "missing": None if handled else missing_apps(),
             "facts_of": f"{row.event_type} {row.aggregate}",
             "state": state_of_message(row),
             "attempts": attempts,
             "timeline": timeline_of(row, attempts, now),
-            "next_try": row.available_at if row.state == "pending" else None,
+            "next_try": row.available_at if row.state == "pending" and handled else None,
             "mail": mail if "subject" in mail else None,
             "body_url": reverse("admin:outbox_outboxmessage_body", args=[row.pk]) if "html" in mail else "",
             "payload": sight.payload(row.payload, *mask_of(FLOW)),

@@ -220,7 +220,7 @@ def handlers() -> dict[str, MessageHandler]:
 def _made(name: str, path: str) -> MessageHandler:
     try:
         handler: MessageHandler = import_string(path)()
-    except ImportError as error:
+    except Exception as error:
         raise BadSetting(f"HANDLERS[{name!r}]: {error}") from error
     handler.name = name
     return handler

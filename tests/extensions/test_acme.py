@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.databases import empty_database, run_with
 
 HERE = Path(__file__).parent
@@ -16,6 +18,15 @@ def test_what_an_extension_adds_works_like_what_is_ours(django_db_blocker, tmp_p
         done = run_with(url, "-m", "pytest", str(HERE / "with_acme.py"), *options, **NAMED)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert " passed" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["check", "track_inventory"])
+def test_a_module_that_cannot_be_imported_ends_a_command_before_it_reads_anything(command):
+    done = run_with("sqlite://", "manage.py", command, **NAMED | {"SPILLWAY_APPS": "wrong.Broken"})
+    assert done.returncode == 1
+    said = "MOVEMENTS['points-earned']: broken.earned cannot be imported: RuntimeError: no licence"
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_what_does_not_fit_ends_a_command_with_one_line():

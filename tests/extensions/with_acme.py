@@ -179,8 +179,11 @@ def test_its_pages_its_routes_and_its_task_are_there(browser):
     assert browser.get("/api/docs").status_code == 200
     celery.loader.import_default_modules()  # as a worker does
     assert "acme.tasks.count_depots" in celery.tasks
-    assert handler_of("pigeon").timeout == 5.0
-    assert "acme_depot_notes 1.0" in browser.get("/metrics").content.decode()
+    assert celery.conf.beat_schedule["count-depots"]["schedule"] == 3600
+    handler_of("pigeon").send([object()])
+    metrics = browser.get("/metrics").content.decode()
+    assert "acme_depot_notes 1.0" in metrics
+    assert "acme_pigeons_total 1.0" in metrics
 
 
 def test_its_partitions_are_made_and_its_rows_swept(browser):
@@ -211,6 +214,7 @@ def taken_away(settings):
     def without() -> None:
         settings.STREAMS = {name: entry for name, entry in settings.STREAMS.items() if name != "parcel-scans"}
         settings.MOVEMENTS = {name: entry for name, entry in settings.MOVEMENTS.items() if name != "points-earned"}
+        settings.HANDLERS = {name: path for name, path in settings.HANDLERS.items() if name != "pigeon"}
         settings.FLOWS = [path for path in settings.FLOWS if not path.startswith("acme.")]
         for known in (streams, sources):
             known.cache_clear()
@@ -220,16 +224,19 @@ def taken_away(settings):
         known.cache_clear()
 
 
-def test_without_it_pages_stay_up_and_say_what_is_missing(spillway, browser, taken_away):
+def test_without_it_pages_stay_up_and_say_what_is_missing(spillway, browser, settings, taken_away):
     spillway.push("parcel-scans", scan("A", P1=5), scan("B"))
     spillway.wait(seconds=5)
     spillway.push("parcel-scans", scan("C", P1=5))
+    settings.LEDGER_UNKNOWN_STOCK = "create"
+    spillway.push("points-earned", {"earning_id": "E1", "customer_id": "C1", "points": 30})
+    carried = publish("depot.closed", "D1", {"text": "coo"}, channel="pigeon", idempotency_key="a")
     taken_away()
     letter = DeadLetter.objects.get()
     rows = [("deadletter", letter), ("failuregroup", letter.group)]
     pages = [reverse(f"admin:outbox_{model}_change", args=[row.pk]) for model, row in rows]
     pages += [reverse(f"admin:outbox_{model}_changelist") for model, _row in rows]
-    for model in (Batch, Bucket, BufferedEvent):
+    for model in (Batch, Bucket, BufferedEvent, InventoryStock, InventoryTracking):
         pages += [reverse(f"admin:buffer_{model._meta.model_name}_changelist")]
         pages += [
             reverse(f"admin:buffer_{model._meta.model_name}_change", args=[row.pk]) for row in model.objects.all()
@@ -238,3 +245,9 @@ def test_without_it_pages_stay_up_and_say_what_is_missing(spillway, browser, tak
     for page in pages:
         assert browser.get(page, follow=True).status_code == 200, page
     assert "SPILLWAY_APPS" in browser.get(pages[0]).content.decode()
+    message = browser.get(reverse("admin:outbox_outboxmessage_change", args=[carried])).content.decode()
+    assert "Nothing takes messages of its channel, pigeon." in message
+    assert "next try" not in message
+    batch = browser.get(reverse("admin:buffer_batch_change", args=[Batch.objects.get().pk])).content.decode()
+    assert "Its stream is not configured." in batch
+    assert "{idle}" not in batch

@@ -109,6 +109,12 @@ class NoWord(SpillwayApp):
     movements = {"points-earned": {"EFFECT": "acme.points.earned", "WORDS": {"stok": "balance"}}}
 
 
+class Broken(SpillwayApp):
+    name, api = "acme", "1.0"
+    movements = {"points-earned": "broken.earned"}
+    channels = {"pigeon": "broken.Pigeon"}
+
+
 class First(SpillwayApp):
     name, api = "wrong.first", "1.0"
     channels = {"pigeon": "acme.pigeon.Pigeon"}

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from spillway_ext import MessageHandler, Outcome
+from spillway_ext import Counter, MessageHandler, Outcome
+
+SENT = Counter("acme_pigeons", "Pigeons that were sent.")
 
 
 class Pigeon(MessageHandler):
@@ -14,4 +16,5 @@ class Pigeon(MessageHandler):
             raise ValueError("a pigeon needs `text`")
 
     def send(self, messages: Sequence[Any]) -> list[Outcome]:
+        SENT.inc(len(messages))
         return [Outcome("sent", receipt="a feather") for _ in messages]
