@@ -58,7 +58,7 @@ check: docs ## style, types, migrations, deployment settings, the site's links
 
 docs: ## the documents as a site with search, in build/site
 	@$(INSTALL) docs
-	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs build --strict --quiet
 
 bench: ## throughput and latency on real servers (PEERS=1 compares with other tools)
 	@$(INSTALL) test --try postgres mysql cassandra

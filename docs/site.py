@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.tree import ROOT
+from tests.tree import files as tracked
+
 FOLDER = re.compile(r"(\]\([\w./-]+/)\)")  # a link to a folder, of which the site shows a list
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Every page under version control, and what else stands in docs/ and deploy/."""
-    listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", "docs", "deploy", "LICENSE"]
-    names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-    places = sorted(PurePath(name) for name in names if (ROOT / name).is_file())
+    places = [PurePath(path.relative_to(ROOT)) for path in tracked()]
+    places = [place for place in places if place.suffix == ".md" or place.parts[0] in ("docs", "deploy", "LICENSE")]
     found = Files([file for file in files if file.src_dir != config.docs_dir])  # the theme's
     for place in places:
         found.append(File(str(place), str(ROOT), config.site_dir, config.use_directory_urls))
