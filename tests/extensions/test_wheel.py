@@ -170,7 +170,7 @@ def test_a_package_that_stands_before_ours_is_named_in_one_line(installed, tmp_p
 
 
 def test_a_new_project_is_whole(installed, tmp_path):
-    """That it works is the tutorial's to show (tests/docs/test_tutorial.py)."""
+    """That it works is the tutorial's to show (test_tutorial.py)."""
     made = run(installed / "bin" / "spillway", "startproject", "parcels", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     project = tmp_path / "parcels"
