@@ -193,6 +193,13 @@ def test_a_line_of_prose_has_at_most_120_characters(path):
     assert [line for line in prose if len(line) > 120 and " " in line.strip() and line.lstrip()[0] != "|"] == []
 
 
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_page_has_its_place_on_the_site(path):
+    """Decisions get theirs by themselves; `make docs` builds the site."""
+    name = path.relative_to(ROOT).as_posix()
+    assert name.startswith("docs/adr/") or f"      - {name}\n" in page("mkdocs.yml")
+
+
 def anchors(path) -> set[str]:
     """The anchors that a heading gets where Markdown is shown."""
     headings = re.findall(r"^#+ (.+)$", read(path), re.MULTILINE)
