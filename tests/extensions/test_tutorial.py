@@ -48,7 +48,7 @@ def test_the_tutorial_leads_where_it_says(django_db_blocker, tmp_path):
     port = str(free_port())
     told = {
         "PATH": os.environ["PATH"], "HOME": str(tmp_path), "WHEEL": str(built_wheel(tmp_path)), "PORT": port,
-        # Nothing is asked of an index: what Spillway stands on is that of the tests.
+        # Nothing is asked of an index: what Spillway stands on is that of the tests. 0: builds are not isolated.
         "PYTHONPATH": sysconfig.get_path("purelib"), "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1",
         "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }  # fmt: skip
@@ -58,9 +58,9 @@ def test_the_tutorial_leads_where_it_says(django_db_blocker, tmp_path):
         page = read(ROOT / "docs" / "tutorial.md").replace("postgres://spillway:secret@127.0.0.1:5432/spillway", url)
         page = page.replace("127.0.0.1:9092", SERVERS).replace("PREFIX=tutorial.", f"PREFIX={wire.prefix}")
         typed = tmp_path / "typed.sh"
-        typed.write_text("".join(script(page)))
+        typed.write_text("trap 'kill $(jobs -p) || true' EXIT\n" + "".join(script(page)))
         done = subprocess.run(
-            ["bash", "-exm", typed], cwd=tmp_path, env=told, text=True, check=False, timeout=600, start_new_session=True,
+            ["timeout", "600", "bash", "-ex", typed], cwd=tmp_path, env=told, text=True, check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
     said = done.stdout
