@@ -62,8 +62,13 @@ def _is_here(url: str) -> bool:
 
 @register(Tags.compatibility)
 def formats_open(app_configs: object, **_: object) -> list[CheckMessage]:
-    """Every FORMAT is known, and what it needs is installed."""
-    return [message for place, entry in formatted().items() for message in _format(place, entry)]
+    """Every FORMAT is known, what it needs is installed, and TOPIC_FORMATS names no topic that is not read by it."""
+    others = sorted(settings.TOPIC_FORMATS.keys() - {"notifications-in", *settings.MESSAGES_IN})
+    wrong = [
+        Error(f"TOPIC_FORMATS: {topic} is neither notifications-in nor in MESSAGES_IN", id="spillway.E004")
+        for topic in others
+    ]
+    return [*wrong, *(message for place, entry in formatted().items() for message in _format(place, entry))]
 
 
 def _format(place: str, entry: Mapping[str, Any]) -> Iterator[CheckMessage]:

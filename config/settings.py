@@ -8,7 +8,7 @@ from pathlib import Path
 from celery.schedules import crontab
 
 from config.environment.databases import parse_cassandra_url
-from config.environment.env import BadSetting, grants_from_text
+from config.environment.env import BadSetting, formats_from_text, grants_from_text
 from config.environment.extensions import extend, load
 from config.environment.mail import esp_from_text, secrets_from_text, sender_from_text, server_from_url
 from config.environment.web import *  # noqa: F403 (Django takes its settings from this module)
@@ -214,12 +214,14 @@ STREAMS: dict[str, dict] = {
         "OUTPUT": "transfer-batches",
     }
 }
-# What records may be written in besides JSON: FORMAT of an entry of STREAMS or MOVEMENTS → a function of FORMAT_OPTIONS.
+# What records may be written in besides JSON: FORMAT of an entry of STREAMS or MOVEMENTS, or TOPIC_FORMATS → a function
+# of FORMAT_OPTIONS.
 FORMATS = {
     "avro": "config.formats.avro.avro",
     "protobuf": "config.formats.protobuf.protobuf",
     "jsonschema": "config.formats.registry.jsonschema",
 }
+TOPIC_FORMATS = formats_from_text(env.text("TOPIC_FORMATS"))  # of notifications-in, and of the topics of MESSAGES_IN
 # Each function turns a message of its topic into what it does to stock. In its place may stand a mapping: EFFECT, the
 # function, and READABLE, LOCKED, REFERENCES, the paths of a message that may be read, that stay in a copy, that name it;
 # and WORDS, what is counted (docs/extensions.md#your-own-words).

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 from django.conf import settings
 
 from config.fields import CONTROL, IDENTIFIER_LENGTH, storable
+from config.formats import Opener, opener_for
 from config.gate import Gate, InvalidRecord, texts_in
 
 # -- Moments: whole microseconds since 1970 ------------------------------------------------------------------
@@ -30,6 +32,7 @@ def day_of(us: int) -> date:
 
 
 # -- One notification: its gate, and the bytes that leave ----------------------------------------------------
+INPUT = "notifications-in"
 FORWARDED, REPLAY_OF, SOURCE = "forwarded", "replay_of", "source"
 SECOND = 1_000_000
 
@@ -54,15 +57,19 @@ class Notification(msgspec.Struct):
 
 
 class NotificationGate:
-    """Decodes and checks one record. `most_ttl` in seconds is the longest life that a message may ask for."""
+    """Decodes and checks one record. `most_ttl` in seconds is the longest life that a message may ask for.
 
-    def __init__(self, max_bytes: int, most_ttl: int) -> None:
-        self._gate = Gate.of(Notification, max_bytes)
+    In a topic of another format JSON is taken, too: requeued notifications are, those of the HTTP API, and those that
+    belong into another partition.
+    """
+
+    def __init__(self, max_bytes: int, most_ttl: int, opener: Opener | None = None) -> None:
+        self.json = Gate.of(Notification, max_bytes, opener and partial(_json_or, opener))
         self._most_ttl = most_ttl
 
     def decode(self, value: bytes | None) -> Notification:
         """The notification; raises InvalidRecord with a stable reason. `value` is never changed."""
-        message = self._gate.decode(value)
+        message = self.json.decode(value)
         check_customer(message.customer_id)
         # Live it would leave, over the rate no column would take it.
         if len(message.notification_id) > IDENTIFIER_LENGTH:
@@ -77,6 +84,10 @@ class NotificationGate:
             raise InvalidRecord("negative_ttl", f"ttl_seconds is {seconds}")
         if seconds > self._most_ttl:
             raise InvalidRecord("long_ttl", f"ttl_seconds is {seconds}, at most {self._most_ttl} are possible")
+
+
+def _json_or(opener: Opener, value: bytes) -> bytes:
+    return value if value.startswith(b"{") else opener(value)
 
 
 def id_in(value: bytes | None) -> str:
@@ -97,7 +108,7 @@ def check_customer(customer_id: str) -> None:
 def gate() -> NotificationGate:
     """The gate of notifications-in as it is set: no life longer than the default, or than the buffer keeps."""
     most = min(settings.THROTTLER_TTL_SECONDS, (settings.THROTTLER_BUFFER_DAYS - 1) * 86_400)
-    return NotificationGate(settings.THROTTLER_MAX_MESSAGE_BYTES, most)
+    return NotificationGate(settings.THROTTLER_MAX_MESSAGE_BYTES, most, opener_for(INPUT))
 
 
 def moment_us(text: str) -> int:

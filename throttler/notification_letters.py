@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from config.formats import entry_of, shown
 from config.gate import InvalidRecord
 from config.kafka import Replayed, topic_name
 from config.kafka.records import Header, RecordReceipt, exact_text
@@ -76,6 +77,9 @@ class NotificationLetters(Letters[DeadLetter]):
     def __init__(self, source: str) -> None:
         super().__init__(source)
         self.patience = max(Letters.patience, timedelta(seconds=settings.THROTTLER_TTL_SECONDS))
+
+    def opened(self, letter: DeadLetter) -> tuple[bytes, str]:
+        return shown(gate().json, entry_of(INPUT), bytes(letter.payload or b""))
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
         """What `take_back` would do now."""
@@ -295,10 +299,10 @@ def _record(letter: DeadLetter) -> Replayed:
 
 
 def _payload(record: Replayed, message: Notification) -> dict[str, object]:
-    """For the channel `kafka`; the value byte for byte, which the gate has found to be UTF-8."""
+    """For the channel `kafka`; the JSON byte for byte, which the gate has found to be UTF-8."""
     headers = [(name, _value(content)) for name, content in _of_sender(record.headers) if name not in OURS]
     place = (REPLAY_OF, f"{record.topic}/{record.partition}/{record.offset}")
-    value = (record.value or b"").decode()
+    value = (gate().json.opened(record.value) or b"").decode()
     return {"topic": INPUT, "key": message.customer_id, "value": value, "headers": [*headers, place]}
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 Number = TypeVar("Number", int, float)
 UNREADABLE = "it cannot be read; in a user or password write / ? # @ : [ ] % as %2F %3F %23 %40 %3A %5B %5D %25"
@@ -224,6 +224,20 @@ def grants_from_text(text: str) -> Grants:
             raise BadSetting(f"MESSAGES_IN: {place.strip()} stands twice")
         grants[topic][producer] = channels
     return grants
+
+
+def formats_from_text(text: str) -> Mapping[str, Mapping[str, object]]:
+    """`notifications-in=avro; messages-in=protobuf?message=acme.mail_pb2.Promise` by topic. Raises BadSetting."""
+    formats: dict[str, Mapping[str, object]] = {}
+    for entry in filter(None, (part.strip() for part in text.split(";"))):
+        topic, _, said = (part.strip() for part in entry.partition("="))
+        name, _, options = said.partition("?")
+        if not TOPIC.fullmatch(topic) or not NAME.fullmatch(name):
+            raise BadSetting(f"TOPIC_FORMATS: {entry!r} is not topic=format or topic=format?option=value&…")
+        if topic in formats:
+            raise BadSetting(f"TOPIC_FORMATS: {topic} stands twice")
+        formats[topic] = {"FORMAT": name, "FORMAT_OPTIONS": dict(parse_qsl(options))}
+    return formats
 
 
 # -- OIDC_ROLES: which groups of the identity provider have which roles here -----------------------------------

@@ -7,6 +7,7 @@ Nothing is encoded: an edited copy of a dead letter is JSON, and goes to the gat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from django.conf import settings
@@ -36,7 +37,7 @@ def shown(gate: Gate[Any], entry: Mapping[str, Any], value: bytes) -> tuple[byte
 
 
 def opener_of(entry: Mapping[str, Any]) -> Opener | None:
-    """How the records of an entry of STREAMS or MOVEMENTS are opened; None for JSON, which needs no opening.
+    """How the records of an entry of STREAMS, MOVEMENTS or TOPIC_FORMATS are opened; None for JSON, which needs no opening.
 
     FORMAT names a function of `settings.FORMATS`, which is given FORMAT_OPTIONS.
     """
@@ -47,10 +48,25 @@ def opener_of(entry: Mapping[str, Any]) -> Opener | None:
     return opener
 
 
+def entry_of(topic: str) -> Mapping[str, Any]:
+    """What TOPIC_FORMATS says of a topic, by its contract name or its name on the broker."""
+    entry: Mapping[str, Any] = settings.TOPIC_FORMATS.get(topic.removeprefix(settings.KAFKA_TOPIC_PREFIX), {})
+    return entry
+
+
+@cache
+def opener_for(topic: str) -> Opener | None:
+    """How the records of a topic are opened that is no stream and moves no stock."""
+    return opener_of(entry_of(topic))
+
+
 def formatted() -> dict[str, Mapping[str, Any]]:
     """The entries whose records are not JSON, by the setting that says so: `STREAMS['scans']`."""
     streams = {f"STREAMS[{name!r}]": entry for name, entry in settings.STREAMS.items()}
     movements = {
         f"MOVEMENTS[{name!r}]": entry for name, entry in settings.MOVEMENTS.items() if not isinstance(entry, str)
     }
-    return {place: entry for place, entry in (streams | movements).items() if entry.get("FORMAT", JSON) != JSON}
+    topics = {f"TOPIC_FORMATS[{topic!r}]": entry for topic, entry in settings.TOPIC_FORMATS.items()}
+    return {
+        place: entry for place, entry in (streams | movements | topics).items() if entry.get("FORMAT", JSON) != JSON
+    }

@@ -14,6 +14,8 @@ from uuid import UUID
 import msgspec
 from django.conf import settings
 
+from config.formats import Opener, opener_for
+from config.formats.registry import RegistryUnavailable
 from config.gate import Gate, InvalidRecord
 from config.kafka import Record
 from config.kafka.debezium import Converted, converted, key_in, object_in, schema_of, shown, text_of, time_of
@@ -119,7 +121,7 @@ def envelope_of(record: Record) -> TypedFields:
 
 def _body(record: Record) -> tuple[Converted, str]:
     """The object in the value, and its place."""
-    whole = _gate(OVERHEAD + 2 * settings.OUTBOX_MAX_BYTES).decode(record.value)
+    whole = gate_of(record.topic).decode(record.value)
     body, place = converted(whole), "$"
     if body.value is not whole:
         place = "$.payload"
@@ -153,7 +155,7 @@ def stated(record: Record, name: str) -> str:
     """One of its texts, also of a record that is refused; empty where it says none."""
     try:
         return _text(envelope_of(record).columns, name)
-    except InvalidRecord:
+    except (InvalidRecord, RegistryUnavailable):
         return ""
 
 
@@ -187,8 +189,13 @@ def check_handled(channel: str) -> None:
         raise InvalidRecord("channel_not_allowed", f"HANDLERS has no channel {shown(channel)}")
 
 
-def _gate(max_bytes: int) -> Gate[object]:
-    return Gate(JSON, max_bytes)
+def gate_of(topic: str) -> Gate[object]:
+    """Of the records of a topic."""
+    return _gate(OVERHEAD + 2 * settings.OUTBOX_MAX_BYTES, opener_for(topic))
+
+
+def _gate(max_bytes: int, opener: Opener | None = None) -> Gate[object]:
+    return Gate(JSON, max_bytes, opener)
 
 
 JSON = msgspec.json.Decoder()

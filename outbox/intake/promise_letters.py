@@ -7,13 +7,15 @@ from datetime import datetime
 from uuid import UUID
 
 from config.flows import order_in
+from config.formats import entry_of, shown
+from config.formats.registry import RegistryUnavailable
 from config.gate import InvalidRecord
 from config.letters import Effect, Judgement, Letters, PayloadForm, Refusal
 from outbox.channels.handlers import handlers
 from outbox.channels.models import ChannelState
 from outbox.delivery.message_letters import channels_of, effects_of_messages, pace
 from outbox.intake import reached
-from outbox.intake.envelope import LOCKED, NAMED, READABLE, Prepared, envelope_of, keys_named_in
+from outbox.intake.envelope import LOCKED, NAMED, READABLE, Prepared, envelope_of, gate_of, keys_named_in
 from outbox.intake.handler import Intake
 from outbox.letters.models import DeadLetter
 from outbox.letters.redelivery import (
@@ -56,6 +58,9 @@ class PromiseLetters(Letters[DeadLetter]):
 
     def order_in(self, key: str, topic: str) -> str:
         return order_in(key)
+
+    def opened(self, letter: DeadLetter) -> tuple[bytes, str]:
+        return shown(gate_of(letter.topic), entry_of(letter.topic), bytes(letter.payload or b""))
 
     def judge(self, letters: Sequence[DeadLetter], now: datetime) -> dict[UUID, Judgement]:
         returns, refused = returns_of(letters)
@@ -157,7 +162,7 @@ def _placed(letter: DeadLetter) -> tuple[dict[str, object], str]:
     try:
         envelope = envelope_of(record_of(letter))
         return envelope.fields, envelope.place
-    except (InvalidRecord, Refusal):
+    except (InvalidRecord, RegistryUnavailable, Refusal):
         return {}, "$"
 
 
@@ -180,7 +185,10 @@ def _channels_of_messages(letters: Sequence[DeadLetter]) -> set[str]:
 
 
 def _prepared(letter: DeadLetter) -> Prepared:
-    return Intake().prepare(batch_of(letter))
+    try:
+        return Intake().prepare(batch_of(letter))
+    except RegistryUnavailable:  # of which judgement and requeue tell
+        return Prepared()
 
 
 def _judged(unlike: str | None) -> Judgement:

@@ -15,9 +15,10 @@ from throttler.engine.decisions import Decisions, Decoded, unpacked
 from throttler.engine.partition import OwnedPartition
 from throttler.lanes.state import CHANGELOG, PARTITION_KEY, LaneState, lane_bytes, partition_bytes
 from throttler.messages import FORWARDED, expired, output, output_headers
+from throttler.messages import INPUT as INPUT
 from throttler.overflow.store import OverflowRow
 
-INPUT, OUTPUT, EXPIRED = "notifications-in", "notifications-out", "notifications-expired"
+OUTPUT, EXPIRED = "notifications-out", "notifications-expired"
 
 
 class Sender(Protocol):

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from config.database.retry import Remedy, wait_for_rerun
+from config.formats.registry import RegistryUnavailable
 from config.kafka import Record, RecordBatch, client, internals, producer_internals
 from config.kafka.consumer.ports import ConsumerStopped, Follower
 from config.kafka.consumer.writer import LogEndSeen
@@ -213,11 +215,13 @@ QUIET = 0.1  # seconds without anything due after which the owner counts as idle
 class OwnerBackend:
     """Hands batches to the owner; called from the polling thread only."""
 
-    waiting: Exception | None = None  # the database being away stops nobody who is under the rate
+    # The schema registry is away: what waits leaves, and nothing more is read. The database being away stops nobody.
+    waiting: RegistryUnavailable | None = None
     pressed = False
 
     def __init__(self, owner: PartitionOwner, database_sync: DatabaseSync, topic: str) -> None:
         self.owner, self.database_sync, self.topic = owner, database_sync, topic
+        self.source, self.failures = Notifications(), 0
         self.sequence = self.done_sequence = 0
         self._room = threading.Condition()
         self._records = 0
@@ -250,6 +254,8 @@ class OwnerBackend:
     def submit(self, _to: object, batch: RecordBatch, timeout: float) -> bool:
         """Hand over a batch; False when enough is with the owner still after `timeout` seconds."""
         self._raise_failure()
+        if batch.prepared is None and not self._prepare(batch, timeout):
+            return False
         size = len(batch.records)
         with self._room:
             if not self._room.wait_for(self._has_room, timeout):
@@ -257,6 +263,17 @@ class OwnerBackend:
             self.sequence += 1
             self._records += size
         self.owner.post(self.owner.take, batch.prepared, partial(self._settled, size))
+        return True
+
+    def _prepare(self, batch: RecordBatch, timeout: float) -> bool:
+        """Decode what could not be decoded before; False when the schema registry is still away."""
+        try:
+            batch.prepared = self.source.prepare(batch)
+        except RegistryUnavailable as error:
+            self.waiting, self.failures = error, self.failures + 1
+            wait_for_rerun(self.source.name, error, Remedy.WAIT, self.failures, longest=timeout)
+            return False
+        self.waiting, self.failures = None, 0
         return True
 
     def adopt(self, part: OwnedPartition, forgotten: Iterable[bytes]) -> None:

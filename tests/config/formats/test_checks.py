@@ -3,6 +3,7 @@
 import pytest
 
 from config.checks import formats_open
+from config.environment.env import BadSetting, formats_from_text
 from config.formats import registry as module
 from config.probes import doctor
 
@@ -50,3 +51,25 @@ def test_doctor_asks_the_registry_where_a_topic_needs_one(schemas, settings):
     settings.SCHEMA_REGISTRY_URL = "http://127.0.0.1:1"
     module.registry.cache_clear()
     assert registry_line()[0][1].startswith("SCHEMA_REGISTRY_URL: the registry cannot be asked")
+
+
+def test_a_topic_of_which_nobody_reads_the_format_is_named(settings):
+    settings.TOPIC_FORMATS = formats_from_text("notifications-in=jsonschema; scans=avro")
+    settings.SCHEMA_REGISTRY_URL = "http://127.0.0.1:1"
+    (fault,) = formats_open(None)
+    assert fault.msg == "TOPIC_FORMATS: scans is neither notifications-in nor in MESSAGES_IN"
+
+
+def test_formats_of_topics_are_read_from_the_environment():
+    assert formats_from_text("a=avro; b = protobuf?message=acme.mail_pb2.Promise ;") == {
+        "a": {"FORMAT": "avro", "FORMAT_OPTIONS": {}},
+        "b": {"FORMAT": "protobuf", "FORMAT_OPTIONS": {"message": "acme.mail_pb2.Promise"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("avro", "is not topic=format"), ("a=", "is not topic"), ("a=avro;a=json", "a stands twice")]
+)
+def test_formats_of_topics_that_cannot_be_read(text, why):
+    with pytest.raises(BadSetting, match=why):
+        formats_from_text(text)
