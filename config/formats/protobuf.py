@@ -31,29 +31,30 @@ def protobuf(message: str) -> Opener:
 
 
 def reader_of(schema: Schema, kind: type[Message]) -> Callable[[bytes], bytes]:
+    place, opened = _place(kind.DESCRIPTOR), _converter(kind.DESCRIPTOR, {})
+
     def read(body: bytes) -> bytes:
         record = kind()
         try:
-            record.ParseFromString(body[_behind_indexes(body, kind.DESCRIPTOR) :])
-            fields = _fields(record, 0)
+            record.ParseFromString(body[_behind_indexes(body, place, kind.DESCRIPTOR) :])
+            fields = opened(record, 0)
         except InvalidRecord:
             raise
         except (DecodeError, RecursionError, ValueError) as error:
             raise InvalidRecord("undecodable", f"it is no {kind.DESCRIPTOR.full_name}: {error}") from None
-        refuse_no_numbers(fields)
         return msgspec.json.encode(fields)
 
     return read
 
 
-def _behind_indexes(body: bytes, kind: Descriptor) -> int:
+def _behind_indexes(body: bytes, place: list[int], kind: Descriptor) -> int:
     """Where the message begins: before it stands which message of its file it is, which must be ours."""
     count, at = _varint(body, 0)
     indexes = []
     for _ in range(min(count, MAX_DEPTH)):
         index, at = _varint(body, at)
         indexes.append(index)
-    if (indexes or [0]) != _place(kind):
+    if (indexes or [0]) != place:
         raise InvalidRecord("wrong_format", f"it is another message of the file than {kind.full_name}")
     return at
 
@@ -75,28 +76,71 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
     raise InvalidRecord("undecodable", "the record ends before its message")
 
 
-def _fields(record: Message, depth: int) -> dict[str, Any] | str:
-    if depth > MAX_DEPTH:
-        raise InvalidRecord("too_deep", f"nested deeper than {MAX_DEPTH} levels")
-    if record.DESCRIPTOR.full_name == TIMESTAMP:
-        return record.ToJsonString()
-    fields: dict[str, Any] = {}
-    for field in record.DESCRIPTOR.fields:
-        value = getattr(record, field.name)
-        if field.message_type and field.message_type.GetOptions().map_entry:
-            of_value = field.message_type.fields_by_name["value"]
-            fields[field.name] = {str(key): _value(value[key], of_value, depth) for key in value}
-        elif field.is_repeated:
-            fields[field.name] = [_value(one, field, depth) for one in value]
-        elif not field.has_presence or record.HasField(field.name):
-            fields[field.name] = _value(value, field, depth)
-    return fields
+# What a value becomes, which stands so many messages deep. None: what it is.
+Converter = Callable[[Any, int], object]
 
 
-def _value(value: Any, field: FieldDescriptor, depth: int) -> object:
+def _converter(kind: Descriptor, made: dict[str, Converter]) -> Converter:
+    """Of messages of a kind; made once, with those of what they hold, since asking a descriptor takes longer than reading."""
+    if kind.full_name in made:
+        return made[kind.full_name]
+    if kind.full_name == TIMESTAMP:
+        return lambda moment, _depth: moment.ToJsonString()
+    parts: list[tuple[str, bool, Converter | None]] = []
+
+    def opened(record: Any, depth: int) -> dict[str, object]:
+        if depth > MAX_DEPTH:
+            raise InvalidRecord("too_deep", f"nested deeper than {MAX_DEPTH} levels")
+        fields: dict[str, object] = {}
+        for name, may_be_missing, convert in parts:
+            if not may_be_missing or record.HasField(name):
+                value = getattr(record, name)
+                fields[name] = value if convert is None else convert(value, depth)
+        return fields
+
+    made[kind.full_name] = opened  # before its parts: it may hold itself
+    parts += [(field.name, _may_be_missing(field), _of_field(field, made)) for field in kind.fields]
+    return opened
+
+
+def _may_be_missing(field: FieldDescriptor) -> bool:
+    return field.has_presence and not field.is_repeated
+
+
+def _of_field(field: FieldDescriptor, made: dict[str, Converter]) -> Converter | None:
+    message = field.message_type
+    if message and message.GetOptions().map_entry:
+        one = _of_value(message.fields_by_name["value"], made) or _as_it_is
+        return lambda values, depth: {str(key): one(values[key], depth) for key in values}
+    if not field.is_repeated:
+        return _of_value(field, made)
+    each = _of_value(field, made) or _as_it_is
+    return lambda values, depth: [each(value, depth) for value in values]
+
+
+def _of_value(field: FieldDescriptor, made: dict[str, Converter]) -> Converter | None:
     if field.message_type:
-        return _fields(value, depth + 1)
+        inner = _converter(field.message_type, made)
+        return lambda value, depth: inner(value, depth + 1)
     if field.enum_type:
-        known = field.enum_type.values_by_number.get(value)
-        return known.name if known else value
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+        names = {number: known.name for number, known in field.enum_type.values_by_number.items()}
+        return lambda value, _depth: names.get(value, value)
+    return BY_TYPE.get(field.type)
+
+
+def _as_it_is(value: object, _depth: int) -> object:
+    return value
+
+
+def _finite(value: float, _depth: int) -> float:
+    refuse_no_numbers(value)
+    return value
+
+
+def _base64(value: bytes, _depth: int) -> str:
+    return base64.b64encode(value).decode()
+
+
+BY_TYPE: dict[int, Converter] = {
+    FieldDescriptor.TYPE_DOUBLE: _finite, FieldDescriptor.TYPE_FLOAT: _finite, FieldDescriptor.TYPE_BYTES: _base64,
+}  # fmt: skip

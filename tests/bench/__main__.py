@@ -30,6 +30,10 @@ TABLES = {
         "Goals: ≥ 0.7 of the bare statement; ≥ 1.4 (PostgreSQL) and ≥ 1.8 (MariaDB) times the Debezium JDBC "
         "sink at the same batch size; < 300 MB.",
     ),
+    "formats": Table(
+        "Ingestion of records in another format, events/s",
+        "One process, batches of 2 000, in turns. Goals: Avro ≥ 15 000, Protobuf ≥ 12 000.",
+    ),
     "due": Table("Finding ten due buckets", "Goal: < 1 ms at a million pending events, and the same at 10 000."),
     "flush": Table(
         "Flushing into Kafka", "Goals: ≥ 20 000 events/s in full buckets, ≥ 2 000 buckets/s at five events each."

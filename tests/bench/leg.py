@@ -96,6 +96,23 @@ def ingest_row(plan: Plan, size: int, alone: float) -> dict[str, str]:
     }
 
 
+def formats(plan: Plan) -> list[dict[str, str]]:
+    from tests.bench.aggregator import formats
+
+    found = formats.measure(plan.servers, plan.records, plan.sizes[-1], plan.repeat)
+    rates = {name: [rate for rate, _usage in runs] for name, runs in found.items()}
+    seconds = {name: [usage.seconds for _rate, usage in runs] for name, runs in found.items()}
+    return [
+        {
+            "records in": name,
+            "events/s": median(rates[name]),
+            "of JSON": ratio(rates[name], rates["json"]),
+            "processor time of JSON's": ratio(seconds[name], seconds["json"]),
+        }
+        for name in formats.NAMES
+    ]
+
+
 def due(plan: Plan) -> list[dict[str, str]]:
     from tests.bench.aggregator import due
 
@@ -200,7 +217,7 @@ def made_by(path: str) -> Callable[[Plan], Iterable[dict[str, str]]]:
 
 
 PARTS: dict[str, Callable[[Plan], Iterable[dict[str, str]]]] = {
-    "ingest": ingest, "due": due, "flush": flush, "ledger": ledger, "lookup": lookup,
+    "ingest": ingest, "formats": formats, "due": due, "flush": flush, "ledger": ledger, "lookup": lookup,
     **{name: made_by(path) for name, path in PATHS.items()},
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.conf import settings
 from django.db import connection, transaction
 
 from buffer.events.models import BufferedEvent
@@ -33,7 +34,9 @@ class Caught(Exception):
     """Carries a statement that was about to be executed."""
 
 
-def process(servers: str, records: int, size: int) -> tuple[float, worker.Usage]:
+def process(
+    servers: str, records: int, size: int, prefix: str = settings.KAFKA_TOPIC_PREFIX, **environment: str
+) -> tuple[float, worker.Usage]:
     """`ingest_events --once` on the whole topic; `(events/s, what the process used)`.
 
     Counted by the database's own clock: from the start of the first batch's transaction to the start of
@@ -41,8 +44,9 @@ def process(servers: str, records: int, size: int) -> tuple[float, worker.Usage]
     it are outside.
     """
     databases.empty()
-    forget(servers, [topic_name(GROUP)])
-    usage = worker.run("ingest_events", "--once", KAFKA_POLL_RECORDS=str(size))
+    forget(servers, [f"{prefix}{GROUP}"])
+    told = {**environment, "KAFKA_TOPIC_PREFIX": prefix, "KAFKA_POLL_RECORDS": str(size)}
+    usage = worker.run("ingest_events", "--once", **told)
     ((first, last),) = databases.rows("SELECT MIN(created_at), MAX(updated_at) FROM buffer_bufferedevent")
     ((in_last,),) = databases.rows("SELECT COUNT(*) FROM buffer_bufferedevent WHERE updated_at = %s", [last])
     ((read,),) = databases.rows("SELECT SUM(value) FROM outbox_flowcounter WHERE name = 'read'")
