@@ -69,7 +69,11 @@ class NotificationGate:
 
     def decode(self, value: bytes | None) -> Notification:
         """The notification; raises InvalidRecord with a stable reason. `value` is never changed."""
-        message = self.json.decode(value)
+        return self.judge(self.json.opened(value))
+
+    def judge(self, value: bytes | None) -> Notification:
+        """The notification in the JSON of a record; raises InvalidRecord."""
+        message = self.json.judge(value)
         check_customer(message.customer_id)
         # Live it would leave, over the rate no column would take it.
         if len(message.notification_id) > IDENTIFIER_LENGTH:

@@ -175,24 +175,20 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 def decode(record: Record, gate: NotificationGate, topic_id: str) -> Decoded:
     """The message, as JSON, and its times, or the letter that says why it is none. Never raises for bad input."""
-    arrived = record
+    opened, value = record, record.value
     try:
-        if gate.json.opener is not None:
-            record = _with_value(record, gate.json.opened(record.value))
-        message = gate.decode(record.value)
-        _check_size(record)
+        value = gate.json.opened(value)
+        if value is not record.value:
+            opened = Replayed(
+                record.topic, record.partition, record.offset, record.timestamp, record.key, value, record.headers
+            )
+        message = gate.judge(value)
+        _check_size(opened)
     except InvalidRecord as refusal:
-        key = id_in(record.value)
-        record = arrived
-        letter = Letter(SOURCE, "decode", refusal.reason, str(refusal), record, topic_id, business_key=key)
+        letter = Letter(SOURCE, "decode", refusal.reason, str(refusal), record, topic_id, business_key=id_in(value))
         return Decoded(record, letter=letter)
     created = created_us(message, record.timestamp)
-    return Decoded(record, message, created, expires_us(message, created))
-
-
-def _with_value(record: Record, value: bytes | None) -> Record:
-    place = record.topic, record.partition, record.offset, record.timestamp
-    return Replayed(*place, record.key, value, record.headers)
+    return Decoded(opened, message, created, expires_us(message, created))
 
 
 def _check_size(record: Record) -> None:
