@@ -155,7 +155,7 @@ def _probe(state: ChannelRow, now: datetime) -> Permit:
     if probe_at > now:
         return Permit(0, look_again=probe_at, why="breaker open")
     later = next_probe(state.opened_at or now, now)
-    won = ChannelState.objects.named(state.name).broken().filter(probe_at=state.probe_at).update(probe_at=later)
+    won = ChannelState.objects.named(state.name).filter(probe_at=state.probe_at).update(probe_at=later)
     if not won:
         return Permit(0, look_again=later, why="breaker open")
     log_committed("breaker_probed", channel=state.name)

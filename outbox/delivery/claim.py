@@ -38,7 +38,7 @@ CLAIM = Rewrite(
     guard="old.state = 'pending'",
     span="id",
 )
-PUT_OFF = Rewrite(OutboxMessage, key="id", changes="available_at", guard="old.state = 'pending'", span="id")
+PUT_OFF = Rewrite(OutboxMessage, key="id", changes="available_at", span="id")  # they are locked
 
 
 @dataclass

@@ -38,7 +38,7 @@ def cancel(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
     with transaction.atomic():
         rows = Locked(ids, [State.PENDING])
         changed = rows.update(state=State.CANCELLED, error=reason)
-        return _done(operator, "cancel", ids, changed, reason, "cancelled", rows=rows)
+        return _done(operator, "cancel", rows, changed, reason, "cancelled")
 
 
 def retry_now(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
@@ -48,7 +48,7 @@ def retry_now(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
         rows = Locked(ids, [State.PENDING])
         changed = rows.filter(available_at__gt=now).update(available_at=now)
         transaction.on_commit(notify_relays, robust=True)
-        return _done(operator, "try now", ids, changed, reason, rows=rows)
+        return _done(operator, "try now", rows, changed, reason)
 
 
 def it_was_sent(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
@@ -58,18 +58,18 @@ def it_was_sent(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> in
         rows = Locked(ids, [State.UNCERTAIN])
         changed = rows.update(sent_at=now, **ACCEPTED)
         DeliveryAttempt.objects.of(rows.ids).close(now, "sent")
-        return _done(operator, "mark as sent", ids, changed, reason, "confirmed", rows=rows)
+        return _done(operator, "mark as sent", rows, changed, reason, "confirmed")
 
 
 def send_again(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
     """Send these uncertain messages again, although the other side may have them."""
     with transaction.atomic():
         rows = Locked(ids, [State.UNCERTAIN])
-        # One try at least, however many were made before.
+        # However many were made before, this one is tried as a last retry is: a worker that dies with it proves no crash loop.
         rows.filter(attempts__gt=settings.OUTBOX_MAX_RETRIES).update(attempts=settings.OUTBOX_MAX_RETRIES)
         changed = overdue.retry_uncertain(rows.ids, database_now())
         transaction.on_commit(notify_relays, robust=True)
-        return _done(operator, "send again", ids, changed, reason, "retried_uncertain", rows=rows)
+        return _done(operator, "send again", rows, changed, reason, "retried_uncertain")
 
 
 def give_up(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
@@ -82,7 +82,7 @@ def give_up(ids: Sequence[uuid.UUID], operator: Operator, reason: str) -> int:
             mine = [pk for pk in rows.ids if rows.channels[pk] == channel]
             messages = read_messages(OutboxMessage.objects.among(mine))
             changed += overdue.give_up_uncertain(channel, messages, GIVEN_UP, now)
-        return _done(operator, "give up", ids, changed, reason, rows=rows)
+        return _done(operator, "give up", rows, changed, reason)
 
 
 # -- What the levers share ------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Locked:
     def __init__(self, ids: Sequence[uuid.UUID], states: Sequence[str]) -> None:
         columns = ("id", "channel", "aggregate", "event_type", "correlation_id", "traceparent")
         found = OutboxMessage.objects.among(ids).filter(state__in=states).select_for_update()
-        self.rows = list(found.only(*columns))
+        self.rows = list(found.order_by("id").only(*columns))
         self.channels = {row.pk: row.channel for row in self.rows}
         self.ids = list(self.channels)
         self.states = states
@@ -104,25 +104,16 @@ class Locked:
         return self.filter().update(**changes)
 
 
-def _done(
-    operator: Operator,
-    verb: str,
-    ids: Sequence[uuid.UUID],
-    changed: int,
-    reason: str,
-    counted: str = "",
-    *,
-    rows: Locked,
-) -> int:
+def _done(operator: Operator, verb: str, rows: Locked, changed: int, reason: str, counted: str = "") -> int:
     if not changed:
         return 0
     log_committed("messages_changed", verb=verb, by=operator.name, messages=changed, ids=ids_of(rows.rows))
     if counted:
         per_channel = Counter((FLOW, channel, counted) for channel in rows.channels.values())
         counters.add(per_channel, database_now())
-    subject = f"Message {ids[0]}" + (f" and {len(ids) - 1} more" if len(ids) > 1 else "")
-    named = {"ids": [str(pk) for pk in ids][:1000]}
-    about: actions.Subject = {"subject_type": "outbox.outboxmessage", "subject_ids": ids}
+    subject = f"Message {rows.ids[0]}" + (f" and {len(rows.ids) - 1} more" if len(rows.ids) > 1 else "")
+    named = {"ids": [str(pk) for pk in rows.ids][:1000]}
+    about: actions.Subject = {"subject_type": "outbox.outboxmessage", "subject_ids": rows.ids}
     actions.record(operator, verb, subject, reason=reason, rows=changed, detail=named, **about)
     return changed
 

@@ -103,6 +103,8 @@ def give_up_uncertain(channel: str, messages: Sequence[Message], why: str, now: 
         return 0
     rows = OutboxMessage.objects.among([m.id for m in messages]).uncertain()
     ended = rows.update(state=OutboxMessage.State.DEAD_LETTERED, error=why)
+    if ended != len(messages):
+        raise RuntimeError(f"gave up {ended} of {len(messages)} locked messages")
     bury([letter_of(channel, m, "deliver", "uncertain", why, now) for m in messages], FLOW, now)
     counters.add({(FLOW, channel, "given_up"): ended}, now)
     log_committed("messages_dead", "warning", channel=channel, messages=ended, ids=ids_of(messages))
@@ -168,7 +170,7 @@ def _round(now: datetime) -> int:
 
 def _tried(leases: dict[uuid.UUID, uuid.UUID], now: datetime) -> set[uuid.UUID]:
     """Messages whose last holder had begun a call; closes their attempts."""
-    attempts = DeliveryAttempt.objects.of(leases).filter(lease_token__in=set(leases.values())).open()
+    attempts = DeliveryAttempt.objects.of(leases).filter(lease_token__in=set(leases.values()))
     tries = dict(attempts.values_list("id", "message_id"))
     DeliveryAttempt.objects.filter(id__in=tries).close(now, "lost", LOST)
     return set(tries.values())

@@ -9,8 +9,8 @@ import pytest
 from django.db import OperationalError, connection
 
 from config.database.clock import database_now
-from outbox.bookkeeping.leases import only_one
-from outbox.models import JobLease, OutboxMessage
+from outbox.bookkeeping.leases import only_one, recover
+from outbox.models import JobLease, OutboxMessage, ReplayBatch
 from tests.outbox.scripted import message, promise
 
 pytestmark = pytest.mark.django_db
@@ -24,6 +24,20 @@ def test_what_is_leased_is_leased_again_only_when_the_lease_is_over(memory):
     assert OutboxMessage.objects.lease([held, free], second, now + minute, now) == 1
     assert (message(held).lease_token, message(free).lease_token) == (first, second)
     assert OutboxMessage.objects.lease([held], second, now + 2 * minute, now + minute) == 1
+
+
+def test_recovery_gives_back_what_a_dead_worker_held_and_no_lease_that_runs():
+    now, minute = database_now(), timedelta(minutes=1)
+    dead, alive = (
+        ReplayBatch.objects.create(
+            verb="requeue", requested_by="me", created_at=now, lease_token=uuid.uuid4(), lease_until=until
+        )
+        for until in (now - minute, now + minute)
+    )
+    assert recover(ReplayBatch, now) == 1
+    dead.refresh_from_db()
+    assert (dead.lease_token, dead.lease_until) == (None, None)
+    assert ReplayBatch.objects.get(pk=alive.pk).lease_token == alive.lease_token
 
 
 def test_a_job_has_one_holder_and_a_dead_one_does_not_keep_it_for_ever():
@@ -47,6 +61,18 @@ def test_an_answer_that_is_lost_keeps_no_job_away():
                     stack.enter_context(answer_lost())
     with only_one("job", 3600) as mine:
         assert mine
+
+
+def test_who_comes_back_late_gives_back_no_lease_of_another():
+    """Its time was over, and another has the job in hand: a third does not get it."""
+    another, until = uuid.uuid4(), database_now() + timedelta(hours=1)
+    with only_one("job", 60) as mine:
+        assert mine
+        JobLease.objects.update(token=another, until=until)
+    lease = JobLease.objects.get()
+    assert (lease.token, lease.until) == (another, until)
+    with only_one("job", 60) as third:
+        assert not third
 
 
 @contextmanager

@@ -62,3 +62,19 @@ def test_a_row_that_changed_since_it_was_looked_at_is_not_moved(monkeypatch, row
         patched.setattr(marks, "load", lambda group, topics: {READ: Mark("a", 7)})
         marks.reach("g", {READ: LogEnd(9, now, passed)}, now)
     assert marks.load("g", [TOPIC]) == {READ: row}
+
+
+@pytest.mark.parametrize(
+    ("late", "after"),
+    [
+        (Mark("id", 3), Mark("id", 7)),  # its successor has read on
+        (Mark("old", 9), Mark("id", 7)),  # the topic was made anew, and accepted, in the meantime
+        (Mark("", 9), Mark("id", 9)),  # a broker that says no id: it may be the same
+        (Mark("id", 9), Mark("id", 9)),
+    ],
+)
+def test_a_zombie_that_finishes_late_moves_no_mark_back_and_into_no_other_topic(late, after):
+    marks, now = Watermarks(), database_now()
+    marks.advance("g", {READ: Mark("id", 7)}, now)
+    marks.advance("g", {READ: late}, now)
+    assert marks.load("g", [TOPIC]) == {READ: after}

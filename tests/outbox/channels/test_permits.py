@@ -84,6 +84,15 @@ def test_one_probe_at_a_time_and_an_answer_closes_it(memory, go):
 
 
 @db
+def test_of_two_that_read_the_same_row_one_gets_the_probe(memory, monkeypatch):
+    now = database_now()
+    ChannelState.objects.update(breaker="open", opened_at=now, probe_at=now)
+    row = list(permits._read_row(channel="memory", locked=False))
+    monkeypatch.setattr(permits, "_read_row", lambda **_: row)
+    assert [permits.permit("memory", 0, 10, now).most for _ in range(2)] == [1, 0]
+
+
+@db
 def test_the_cdc_path_never_probes(memory, go):
     pk = promise()
     ChannelState.objects.update(breaker="open", opened_at=database_now(), probe_at=database_now())

@@ -171,21 +171,27 @@ def test_a_call_whose_outcome_cannot_be_written_is_not_given_back(memory, monkey
 
 
 def test_a_zombie_does_not_settle_for_its_successor(install):
-    """The row is being sent again, under another token: only that one may say what became of it."""
+    """It was frozen in its call; the row is being sent again, under another token: only that one may say what became of it."""
     memory = install(Scripted(honours_keys=True))
     pk = promise()
-    for answer in (SENT, TRANSIENT, None):
-        zombie = claim(memory, "poll", 10)
+    successors = []
+
+    def passed_by(*_messages):
+        memory.before = lambda messages: None
         over()
         rescue(database_now())
-        successor = claim(memory, "poll", 10)
-        memory.answers = [answer] if answer else []
+        successors.append(claim(memory, "poll", 10))
+
+    for answer in (SENT, TRANSIENT, None):
+        zombie = claim(memory, "poll", 10)
         if answer:
+            memory.answers, memory.before = [answer], passed_by
             deliver(zombie, memory, threading.Event())
         else:
+            passed_by()
             release(zombie, [(m, m.available_at) for m in zombie.messages], "late", threading.Event())
         row = message(pk)
-        assert (row.state, row.lease_token) == ("processing", successor.token)
+        assert (row.state, row.lease_token) == ("processing", successors[-1].token)
         over()
         rescue(database_now())
 
@@ -294,6 +300,14 @@ def test_a_person_sends_it_again(memory, go):
     assert go(memory) == 2
     assert set(memory.repeats) == set(pks)
     assert [message(pk).times_uncertain for pk in pks] == [1, 1]
+
+
+def test_however_many_tries_were_made_before_what_a_person_sends_again_is_no_crash_loop(memory, go, monkeypatch):
+    (pk,) = uncertain(memory, go, 1)
+    OutboxMessage.objects.update(attempts=20)
+    assert levers.send_again([pk], ME, "the customer has nothing") == 1
+    found_dead(memory, monkeypatch)
+    assert (message(pk).state, message(pk).attempts) == ("uncertain", 4)
 
 
 def test_a_person_gives_it_up(memory, go):

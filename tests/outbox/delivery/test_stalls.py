@@ -13,9 +13,10 @@ from django.db import OperationalError, connection, connections
 
 from config.database.clock import database_now
 from config.telemetry import metrics
-from outbox.delivery.claim import Claim, claim
+from outbox.delivery.claim import Claim, claim, unheard
 from outbox.delivery.deliver import deliver
 from outbox.delivery.overdue import rescue
+from outbox.messages.publish import confirm
 from outbox.models import DeliveryAttempt, OutboxMessage
 from outbox.verify import checks
 from tests.crash.wire import wait_for
@@ -59,6 +60,33 @@ def verified() -> bool:
 
 def outcomes() -> list[str]:
     return sorted(DeliveryAttempt.objects.values_list("outcome", flat=True))
+
+
+def test_what_another_worker_has_in_hand_since_the_look_is_not_sent_beside_it(install):
+    memory = install(Scripted())
+    pk = promise()
+    found, successors = claim(memory, "poll", 10), []
+
+    def another():
+        end_leases(pk)
+        assert rescue(database_now()) == 1
+        successors.append(claim(memory, "poll", 10))
+
+    frozen_behind_the_look(memory, another)
+    assert deliver(found, memory, NEVER) == 0
+    assert (memory.accepted, outcomes()) == ([], [])
+    assert deliver(successors[0], memory, NEVER) == 1
+    assert (memory.accepted, verified()) == ([pk], True)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_an_earlier_try_is_proven_to_have_sent_since_the_look_is_not_sent_again(install, number):
+    memory = install(Scripted(window=number))
+    pks = [promise(f"order:{turn}") for turn in range(number)]
+    found = claim(memory, "poll", 10)
+    frozen_behind_the_look(memory, lambda: confirm({pks[0]: "esp-7"}, database_now()))
+    assert deliver(found, memory, NEVER) == number - 1
+    assert (memory.accepted, message(pks[0]).receipt) == (pks[1:], "esp-7")
 
 
 def test_what_another_worker_has_sent_since_the_look_is_not_sent_again(install):
@@ -194,6 +222,24 @@ def test_a_session_that_ends_at_the_claims_commit_strands_nothing(install, commi
     wait_for(lambda: found.append(claim(memory, "poll", 10)) or found[-1].messages, PATIENCE, "the message")
     assert deliver(found[-1], memory, NEVER) == 1
     assert (memory.accepted, message(pk).attempts, verified()) == ([pk], 1, True)
+
+
+@pytest.mark.parametrize("meanwhile", ["another has claimed it", "it was proven"])
+def test_what_a_claim_without_an_answer_does_not_hold_is_not_given_back(install, meanwhile):
+    memory = install(Scripted())
+    pk = promise()
+    with lost_answer(committed=meanwhile == "it was proven"), pytest.raises(OperationalError):
+        claim(memory, "poll", 10)
+    unheard.claims, lost = [], unheard.claims  # as of another process
+    if meanwhile == "it was proven":
+        assert confirm({pk: "esp-7"}, database_now()) == 1
+    else:
+        assert len(claim(memory, "poll", 10).messages) == 1
+    then = message(pk)
+    unheard.claims = lost
+    assert claim(memory, "poll", 10).messages == []
+    now = message(pk)
+    assert (now.state, now.lease_token, now.attempts) == (then.state, then.lease_token, 1)
 
 
 @both

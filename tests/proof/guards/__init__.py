@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from tests.proof.guard import Guard
-from tests.proof.guards import buffer, config, notifications, outbox, throttler
+from tests.proof.guards import buffer, config, notifications, outbox, outbox_letters, throttler
 
 
 def everything() -> list[Guard]:
-    return [*config.GUARDS, *outbox.GUARDS, *buffer.GUARDS, *throttler.GUARDS, *notifications.GUARDS]
+    return [
+        *config.GUARDS,
+        *outbox.GUARDS,
+        *outbox_letters.GUARDS,
+        *buffer.GUARDS,
+        *throttler.GUARDS,
+        *notifications.GUARDS,
+    ]
