@@ -73,6 +73,12 @@ def test_the_connection_is_kept_and_each_try_starts_afresh(channel, sink):
     assert sink.commands.count("RSET") == 3
 
 
+def test_a_mail_that_was_accepted_makes_no_doubt_about_the_next_one(channel, sink):
+    assert channel.send(MAIL, "k").kind == "sent"
+    sink.script.append("rcpt:drop")
+    assert channel.send(MAIL, "l").kind == "unreachable"
+
+
 @pytest.mark.parametrize(
     ("script", "kind", "accepted"),
     [

@@ -84,6 +84,15 @@ def test_one_probe_at_a_time_and_an_answer_closes_it(memory, go):
 
 
 @db
+def test_outages_of_stragglers_do_not_open_it_anew(memory):
+    """The wait for the next probe doubles from when it was opened."""
+    now, later = database_now(), database_now() + timedelta(minutes=10)
+    ChannelState.objects.update(breaker="open", failures=5, opened_at=now, probe_at=later)
+    assert permits.note_outcomes("memory", [UNREACHABLE], now + timedelta(seconds=1), troubled=True)
+    assert (state().failures, state().opened_at, state().probe_at) == (6, now, later)
+
+
+@db
 def test_of_two_that_read_the_same_row_one_gets_the_probe(memory, monkeypatch):
     now = database_now()
     ChannelState.objects.update(breaker="open", opened_at=now, probe_at=now)

@@ -8,7 +8,7 @@ from django.db import connection, transaction
 from config.database.clock import database_now
 from outbox.channels import permits
 from outbox.delivery import overdue
-from outbox.delivery.candidates import lock_due, lower_bound
+from outbox.delivery.candidates import lock_among, lock_due, lower_bound
 from outbox.delivery.claim import claim
 from outbox.models import OutboxMessage
 from tests.outbox.race import race
@@ -58,6 +58,23 @@ def test_a_claim_of_hints_locks_these_messages_and_no_others(install, side_by_si
         assert len(claim(memory, "cdc", 100, ids=pks[::3]).messages) == 20
         others = race(*[lambda n=n: claim(memory, "cdc", 100, ids=pks[n::3]) for n in (1, 2)])
     assert [len(found.messages) for found in others] == [20, 20]
+
+
+@pytest.mark.parametrize("path", ["poll", "cdc"])
+def test_of_two_that_look_at_once_each_sees_what_the_other_does_not(install, side_by_side, path):
+    install(Scripted())
+    pks, now, lowest = fill(20), database_now(), lower_bound.read()
+
+    @transaction.atomic
+    def look():
+        if path == "poll":
+            return lock_due("memory", now, lowest, 10)
+        return lock_among(pks, "memory", now, lowest, 10)
+
+    with transaction.atomic():
+        mine = look()
+        (theirs,) = race(look)
+    assert sorted(one.id for one in [*mine, *theirs]) == pks
 
 
 def test_what_another_worker_has_leased_meanwhile_is_not_leased_again(install, monkeypatch):

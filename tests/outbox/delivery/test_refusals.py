@@ -267,6 +267,32 @@ def test_who_had_paused_it_keeps_the_word_and_the_letters_come_back_all_the_same
     assert go(memory) == 5
 
 
+def test_stragglers_refused_for_another_cause_do_not_make_it_forget_the_letters(memory):
+    orders(10)
+    first, stragglers = (claim(memory, "poll", 5) for _ in range(2))
+    owed = []
+    for held, memory.always in ((first, DENIED), (stragglers, denied("550 5.7.26 not authenticated"))):
+        for message in list(held.messages):
+            held.messages = [message]
+            deliver(held, memory, threading.Event())
+        owed.append((state().requeue_as, state().requeue_since))
+    assert owed[0] == owed[1] != ("", None)
+
+
+def test_what_a_channel_owes_since_its_letters_were_looked_for_is_not_forgotten(memory, go, monkeypatch):
+    refuse(memory, go, *[DENIED] * 5)
+    permits.resume("memory", ME, "relaying is allowed now")
+    take_back, since = redelivery.take_back, state().updated_at
+
+    def meanwhile(*about):
+        ChannelState.objects.update(requeue_as="another", requeue_since=since)
+        return take_back(*about)
+
+    monkeypatch.setattr(redelivery, "take_back", meanwhile)
+    assert refusals.bring_back(memory) == 5
+    assert (state().requeue_as, state().requeue_since) == ("another", since)
+
+
 def test_a_run_that_a_person_resumed_in_the_middle_begins_anew(memory, go):
     refuse(memory, go, *[DENIED] * 4)
     permits.pause("memory", ME, "maintenance")

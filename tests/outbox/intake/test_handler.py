@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from config.database.retry import Stale
 from notifications.mail.content import decode
 from outbox.intake.envelope import GONE, Promise
 from outbox.intake.handler import Intake
@@ -91,6 +92,15 @@ def test_a_promise_that_comes_again_changes_nothing(same_batch):
     assert repeats == 1
     assert len(stored()) == 1
     assert reasons() == []
+
+
+def test_a_key_that_is_swept_behind_the_look_is_looked_for_once_more(monkeypatch):
+    """Else the record would be neither a message nor a repeat."""
+    write(record(envelope()))
+    with monkeypatch.context() as patch, pytest.raises(Stale):
+        patch.setattr(Intake, "_known", staticmethod(lambda keys: {}))
+        write(record(envelope()))
+    assert outcomes(write(record(envelope())))["repeated"] == 1
 
 
 def test_a_repeat_is_one_when_the_settings_have_changed_since(settings):

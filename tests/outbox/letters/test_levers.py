@@ -6,9 +6,11 @@ import pytest
 from django.db import DataError, IntegrityError, OperationalError
 
 from config.admin.levers import Operator
+from config.letters import Refusal
 from outbox.delivery.message_letters import MessageLetters
+from outbox.letters import levers
 from outbox.letters.levers import pull
-from outbox.models import DeadLetter
+from outbox.models import DeadLetter, FailureGroup
 from tests.outbox.scripted import PERMANENT, promise
 
 pytestmark = pytest.mark.django_db
@@ -50,3 +52,18 @@ def test_a_database_that_is_away_refuses_nothing(letter, fail):
     with pytest.raises(OperationalError):
         pull("requeue", [letter.pk], ME, "try")
     assert DeadLetter.objects.open().count() == 1
+
+
+def test_a_group_with_more_letters_than_a_request_may_carry_is_left_to_a_batch(memory, go, monkeypatch):
+    for number in range(3):
+        promise(f"order:{number}")
+    memory.answers = [PERMANENT] * 3
+    go(memory)
+    (group,) = FailureGroup.objects.values_list("pk", flat=True)
+    monkeypatch.setattr(levers, "MOST", 2)
+    with pytest.raises(Refusal, match="it has more than 2 open letters: resolve them by a replay batch"):
+        levers.resolve_groups([group], ME, "all the same")
+    assert DeadLetter.objects.open().count() == 3
+    monkeypatch.setattr(levers, "MOST", 3)
+    assert levers.resolve_groups([group], ME, "all the same") == 1
+    assert not DeadLetter.objects.open().exists()

@@ -67,3 +67,12 @@ def test_each_edge_counts_its_group(letters, old, new, after):
     assert move(letters, new, old) == 3
     assert states() == [new] * 3
     assert counts() == after
+
+
+def test_a_letter_that_its_flow_cannot_give_up_stays_open(letters):
+    DeadLetter.objects.filter(pk=letters[1].pk).update(source="gone")
+    given = list(DeadLetter.objects.order_by("offset"))
+    with transaction.atomic():
+        effects = transitions.discard(given, database_now())
+    assert [effects[letter.pk].state for letter in given] == ["discarded", "refused", "discarded"]
+    assert states() == ["discarded", "open", "discarded"]

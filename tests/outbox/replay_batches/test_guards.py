@@ -83,6 +83,22 @@ def test_an_item_that_was_judged_since_it_was_read_is_not_put_back(held):
     assert ReplayItem.objects.filter(state="left").count() == 4
 
 
+def test_a_batch_that_was_cancelled_since_it_was_read_does_not_end_as_done(held):
+    batch, token = held
+    ReplayBatch.objects.update(state="running", eligible=0, verified=5)
+    ReplayItem.objects.update(state="verified")
+
+    def meanwhile(execute, sql, params, many, context):
+        result = execute(sql, params, many, context)
+        if sql.startswith("SELECT") and "outbox_replaybatch" in sql:
+            ReplayBatch.objects.filter(state="running").update(state="cancelled")
+        return result
+
+    with connection.execute_wrapper(meanwhile):
+        assert run.Steps(token).take(batch.pk) > 0
+    assert ReplayBatch.objects.get().state == "cancelled"
+
+
 @pytest.mark.parametrize("meanwhile", [{"state": "paused"}, {"lease_token": uuid.UUID(int=7)}], ids=["going", "lost"])
 def test_a_batch_that_is_not_cancelled_or_not_ours_is_not_put_back(held, meanwhile):
     batch, token = held
@@ -112,9 +128,22 @@ def test_proofs_are_counted_by_whoever_holds_the_batch(held):
     DeadLetter.objects.update(status="resolved", evidence="there")
     assert run.look_for_proof(batch, uuid.uuid4(), items) == 0
     assert set(ReplayItem.objects.values_list("state", flat=True)) == {"requeued"}
-    assert run.look_for_proof(batch, token, items) == 5
-    batch.refresh_from_db()
-    assert (batch.verified, batch.requeued) == (5, 0)
+    for judged in (5, 0):  # behind a lost answer with what was read before, too: the stop rule hears each verdict once
+        assert run.look_for_proof(batch, token, items) == judged
+        batch.refresh_from_db()
+        assert (batch.verified, batch.requeued, len(batch.ring)) == (5, 0, 5)
+
+
+@pytest.mark.parametrize(
+    "meanwhile", [{"state": "paused"}, {"lease_token": uuid.UUID(int=7)}], ids=["another state", "taken over"]
+)
+def test_of_a_batch_that_was_lost_no_chunk_is_written(held, meanwhile):
+    batch, _token = held
+    item = ReplayItem.objects.of(batch).first()
+    ReplayBatch.objects.update(**meanwhile)
+    with pytest.raises(run.Lost), transaction.atomic():
+        run.settle_chunk(batch, [ItemOutcome(item, "verified")], database_now())
+    assert ReplayItem.objects.get(pk=item.pk).state == "eligible"
 
 
 @pytest.mark.parametrize("how", ["resumed", "another rate"])

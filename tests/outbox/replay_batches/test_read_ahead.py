@@ -2,6 +2,7 @@
 
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import OperationalError, connection, transaction
@@ -9,7 +10,7 @@ from django.db import OperationalError, connection, transaction
 from config.database.clock import database_now
 from outbox.replay_batches import preview
 from outbox.replay_batches.models import ReplayBatch
-from outbox.replay_batches.preview import reading_ahead
+from outbox.replay_batches.preview import JudgedTo, Portion, ReadAhead, reading_ahead
 from tests.outbox.replay_batches.scripted_flow import assert_counted, draft, letters
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -117,3 +118,12 @@ def _closed(session):
     except Exception:
         return True
     return False
+
+
+def test_what_was_read_ahead_of_another_place_is_not_taken_for_this_one():
+    here, there = (JudgedTo(7, "requeue", uuid.UUID(int=number)) for number in (1, 2))
+    with ThreadPoolExecutor(1) as thread:
+        portions = ReadAhead(lambda place: Portion([place], {}), thread)
+        for begun in (here, there):
+            portions.begin(begun)
+            assert portions.take(here) == Portion([here], {})

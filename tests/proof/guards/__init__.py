@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.proof.guard import Guard
-from tests.proof.guards import buffer, config, notifications, outbox, outbox_letters, throttler
+from tests.proof.guards import buffer, config, notifications, outbox, outbox_letters, outbox_replays, throttler
 
 
 def everything() -> list[Guard]:
@@ -11,6 +11,7 @@ def everything() -> list[Guard]:
         *config.GUARDS,
         *outbox.GUARDS,
         *outbox_letters.GUARDS,
+        *outbox_replays.GUARDS,
         *buffer.GUARDS,
         *throttler.GUARDS,
         *notifications.GUARDS,

@@ -1,13 +1,10 @@
-"""Guards of `outbox`: letters, replay batches, topic replays, intake, notices, the API's keys, and the audit log."""
+"""Guards of `outbox`: letters, intake, notices, the API's keys, and the audit log."""
 
 from __future__ import annotations
 
 from tests.proof.guard import of
 
-BATCHES = "tests/outbox/replay_batches"
-BATCH_GUARDS = f"{BATCHES}/test_guards.py"
 LETTERS = "tests/outbox/letters"
-REPLAY = "tests/outbox/topic_replay/test_worker.py"
 INTAKE = "tests/outbox/intake/test_handler.py"
 
 GUARDS = [
@@ -26,7 +23,6 @@ GUARDS = [
             "a letter that its flow cannot give up stays open",
             'for pk, effect in effects.items() if effect.state != "refused"',
             "for pk, effect in effects.items()",
-            f"{LETTERS}/test_every_kind.py",
         ),
     ),
     *of(
@@ -45,18 +41,6 @@ GUARDS = [
             'if effect.state != "refused"}',
             f"{LETTERS}/test_proof.py",
         ),
-        (
-            "a letter of which parts are kept does not come back as a whole",
-            "    if letter.is_excerpt:",
-            "    if False:",
-            f"{LETTERS}/test_excerpts.py {LETTERS}/test_letter_headers.py",
-        ),
-        (
-            "a stopped partition is no record",
-            "records = [letter for letter in letters if letter.step != STOPPED]",
-            "records = letters",
-            f"{LETTERS}/test_every_kind.py",
-        ),
     ),
     *of(
         "outbox/letters/burial.py",
@@ -68,19 +52,12 @@ GUARDS = [
             "return []",
             "tests/outbox/intake",
         ),
-        (
-            "a letter that the database refuses spares the others",
-            "    if len(letters) > 1:\n",
-            "    if False:\n",
-            f"{LETTERS}/test_refused_letters.py",
-        ),
     ),
     *of(
         "outbox/letters/edits.py",
         "tests/outbox/letters/edits/test_action.py tests/outbox/letters/edits/test_flows.py",
         ("of two editors one is faster", "if not mine or number != seen:", "if False:"),
         ("an edit that came between is seen", "if not mine or number != seen:", "if not mine:"),
-        ("a copy that its gate refuses does not go", "    if not examined.may_go:", "    if False:"),
         ("what the flow refuses leaves no copy", '    if effect.state == "refused":', "    if False:"),
     ),
     *of(
@@ -90,261 +67,8 @@ GUARDS = [
             "too many letters of a group are a batch",
             "        if len(chosen) > MOST:",
             "        if False:",
-            "tests/outbox/admin/test_group_pages.py",
+            f"{LETTERS}/test_levers.py",
         ),
-    ),
-    *of(
-        "outbox/replay_batches/models.py",
-        BATCH_GUARDS,
-        (
-            "a batch is held by one worker",
-            "self.filter(mine, pk=pk)",
-            "self.filter(pk=pk)",
-            f"{BATCHES}/test_levers.py",
-        ),
-        (
-            "a batch is written by its holder alone",
-            "self.held_by(token).filter(pk=pk, state__in=states)",
-            "self.filter(pk=pk, state__in=states)",
-        ),
-        (
-            "a batch is acted on in its states alone",
-            "filter(pk=pk, state__in=states).select_for_update()",
-            "filter(pk=pk).select_for_update()",
-        ),
-        (
-            "a batch that has moved is not written",
-            "filter(pk=self.pk, state=self.state, lease_token",
-            "filter(pk=self.pk, lease_token",
-        ),
-        (
-            "a batch that was taken over is not written",
-            "state=self.state, lease_token=self.lease_token)",
-            "state=self.state)",
-        ),
-    ),
-    *of(
-        "outbox/replay_batches/items.py",
-        BATCH_GUARDS,
-        (
-            "an item that was left is not written",
-            'constants="changed_at", guard="old.state <> \'left\'"',
-            'constants="changed_at"',
-        ),
-        (
-            "of items of which one is gone none is written",
-            'if rows and ITEMS.run(rows, {"changed_at": now}) != len(rows):',
-            'if rows and ITEMS.run(rows, {"changed_at": now}) < 0:',
-        ),
-        (
-            "of a business key one is out at a time",
-            "        if item.business_key and item.business_key in taken:\n            continue\n",
-            "",
-            f"{BATCHES}/test_run.py",
-        ),
-        (
-            "of a key that is on its way nobody goes",
-            "rows.exclude(business_key__in=taken)[:SCANNED]",
-            "rows[:SCANNED]",
-            f"{BATCHES}/test_run.py",
-        ),
-        (
-            "no more than the window are out",
-            "room = min(most, window - len(flying))",
-            "room = most",
-            f"{BATCHES}/test_run.py",
-        ),
-        (
-            "the canary goes first",
-            "    if batch.state == ReplayBatch.State.CANARY:",
-            "    if False:",
-            f"{BATCHES}/test_run.py",
-        ),
-        (
-            "items of what is on its way are kept",
-            "items_gone_at=None, requeued=0)",
-            "items_gone_at=None)",
-            f"{BATCHES}/test_retention.py",
-        ),
-    ),
-    *of(
-        "outbox/replay_batches/run.py",
-        BATCH_GUARDS,
-        (
-            "a proof counts once",
-            'filter(pk__in=[item.pk for item in items], state="requeued").oldest_first()',
-            "filter(pk__in=[item.pk for item in items]).oldest_first()",
-        ),
-        (
-            "proofs are counted by the holder",
-            "        if batch is None:\n            return 0\n        still",
-            "        if batch is None:\n            batch = ReplayBatch.objects.get(pk=batch_id)\n        still",
-        ),
-        (
-            "a batch that was lost commits no chunk",
-            "    if not batch.change(**changes):\n        raise Lost",
-            "    batch.change(**changes)",
-        ),
-        (
-            "nobody acts for a batch that is not held",
-            "    if batch is None:\n        raise Lost\n    return batch",
-            "    return batch or ReplayBatch.objects.get(pk=batch_id)",
-            f"{BATCHES}/test_levers.py",
-        ),
-        (
-            "what was acted on is not acted on again",
-            'filter(pk__in=[item.pk for item in items], state="eligible").oldest_first()',
-            "filter(pk__in=[item.pk for item in items]).oldest_first()",
-        ),
-        (
-            "what was judged is not put back",
-            'ReplayItem.objects.filter(pk__in=[item.pk for item in items], state="eligible")\n        moved',
-            "ReplayItem.objects.filter(pk__in=[item.pk for item in items])\n        moved",
-        ),
-        (
-            "only a cancelled batch is put back",
-            "held = ReplayBatch.objects.held(batch.pk, token, State.CANCELLED)",
-            "held = ReplayBatch.objects.held(batch.pk, token, *BEGUN)",
-        ),
-        (
-            "a batch turns from the state that was read",
-            "held_by(self.token).filter(pk=batch.pk, state=batch.state)\n        if",
-            "held_by(self.token).filter(pk=batch.pk)\n        if",
-        ),
-        (
-            "one failure of the canary stops",
-            "if batch.state == State.CANARY and not all(verdicts):",
-            "if False:",
-            f"{BATCHES}/test_run.py",
-        ),
-        (
-            "too many failures stop",
-            "    if broken and batch.state in GOING:",
-            "    if False:",
-            f"{BATCHES}/test_run.py",
-        ),
-        ("letters are judged again behind the lock", "        why |= judged.why\n", "", f"{BATCHES}/test_skipped.py"),
-    ),
-    *of(
-        "outbox/replay_batches/lifecycle.py",
-        BATCH_GUARDS,
-        (
-            "a hold that was begun anew is not ended",
-            "if held is None or not held.hold_until or held.hold_until > now:",
-            "if held is None:",
-        ),
-        (
-            "one batch of a source at a time",
-            "        if blocker:\n            held",
-            "        if False:\n            held",
-            f"{BATCHES}/test_skipped.py",
-        ),
-        (
-            "the rest waits for the verdict on the canary",
-            'if any(_waits(batch, item) for item in tried if item.state in ("eligible", "requeued")):',
-            "if False:",
-            f"{BATCHES}/test_run.py",
-        ),
-        (
-            "a canary that failed during a pause stops",
-            'if states & {"failed_again", "refused"}:',
-            "if False:",
-            f"{BATCHES}/test_levers.py {BATCHES}/test_run.py {BATCHES}/test_resend.py",
-        ),
-    ),
-    *of(
-        "outbox/replay_batches/lifecycle.py",
-        f"{BATCHES}/test_levers.py::test_two_batches_of_one_source_do_not_both_start",
-        (
-            "of two batches that start at once the second sees the first",
-            '.order_by("pk").select_for_update())\n    return blocker_of',
-            '.order_by("pk"))\n    return blocker_of',
-        ),
-        server=True,
-    ),
-    *of(
-        "outbox/replay_batches/requests.py",
-        f"{BATCHES}/test_levers.py",
-        (
-            "a lever moves a batch in its states alone",
-            "pk=batch_id, state__in=states).select_for_update()",
-            "pk=batch_id).select_for_update()",
-        ),
-        ("an old preview is counted again", "        if is_fresh:", "        if True:", f"{BATCHES}/test_preview.py"),
-        (
-            "a stopped batch goes on beside no live one",
-            "        if blocker:\n            raise",
-            "        if False:\n            raise",
-            f"{BATCHES}/test_skipped.py",
-        ),
-        (
-            "who confirms many says how many",
-            "if batch.eligible > TYPED_ABOVE and",
-            "if False and",
-            f"{BATCHES}/test_preview.py",
-        ),
-    ),
-    *of(
-        "outbox/replay_batches/preview.py",
-        f"{BATCHES}/test_preview.py",
-        ("a set is pinned once", "if batch is None or batch.pinned_at:", "if batch is None:"),
-        ("what arrives later is not in the set", ".filter(pk__lte=batch.cut_off)", ""),
-        (
-            "what was read ahead is of this count",
-            "return portion if begun == so_far else self._read(so_far)",
-            "return portion",
-            f"{BATCHES}/test_read_ahead.py",
-        ),
-    ),
-    *of(
-        "outbox/topic_replay/models.py",
-        REPLAY,
-        (
-            "a replay is taken by one worker",
-            "(rows.free(now) | rows.filter(lease_token__in=ours)).order_by",
-            "rows.order_by",
-        ),
-        (
-            "a replay that was taken over is not written",
-            "state=TopicReplay.State.RUNNING, lease_token=token)",
-            "state=TopicReplay.State.RUNNING)",
-        ),
-        (
-            "a replay that was cancelled is not written",
-            "filter(state=TopicReplay.State.RUNNING, lease_token=token)",
-            "filter(lease_token=token)",
-        ),
-        (
-            "a replay ends once",
-            "return self.unfinished().update(**ended, **changes)",
-            "return self.update(**ended, **changes)",
-        ),
-    ),
-    *of(
-        "outbox/topic_replay/run.py",
-        REPLAY,
-        (
-            "a batch of a replay that was lost is rolled back",
-            "            self.lost = True\n            transaction.set_rollback(True)",
-            "            self.lost = True",
-        ),
-        (
-            "a rehearsal changes nothing",
-            "            transaction.set_rollback(True)\n            self._remember",
-            "            self._remember",
-            "tests/outbox/topic_replay/test_buffer_replay.py tests/outbox/topic_replay/test_ledger_replay.py",
-        ),
-        (
-            "a topic that was made anew is not replayed as the old one",
-            "if replay.topic_id and frame.topic_id and replay.topic_id != frame.topic_id:",
-            "if False:",
-        ),
-        (
-            "a topic that was made anew is read by its worker first",
-            'if any(mark.topic_id and frame.topic_id not in ("", mark.topic_id) for mark in marks.values()):',
-            "if False:",
-        ),
-        ("who takes over reads the same", "if replay.bounds and not replay.dry_run:", "if False:"),
     ),
     *of(
         "outbox/intake/handler.py",
@@ -365,11 +89,6 @@ GUARDS = [
             "if False:",
         ),
         (
-            "what was forgotten is of one topic",
-            'topic_ids.get(record.topic, "") == forgotten.topic_id and record.offset < forgotten.next_offset',
-            "record.offset < forgotten.next_offset",
-        ),
-        (
             "a known key is no new message",
             "for key in ids if key in inserted]\n        OutboxMessage",
             "for key in ids]\n        OutboxMessage",
@@ -377,17 +96,10 @@ GUARDS = [
         ("another message for a known key is a letter", "elif why := difference(promise, stored):", 'elif why := "":'),
         ("a replay stores nothing that nobody can tell", "if id(record) in outside:", "if False:"),
         (
-            "what came back too late is the next letter",
-            "if again and promise.expires_at and promise.expires_at <= now:",
-            "if False:",
-            "tests/outbox/intake/test_promise_letters.py",
-        ),
-        (
             "a message stands behind that of a host whose clock is ahead",
             "if previous := newest.get(aggregate := firsts[key].aggregate):",
             "if previous := newest.get(aggregate := firsts[key].aggregate) and None:",
         ),
-        ("no message outlives its kind", "return min(promise.expires_at, latest) if", "return promise.expires_at if"),
         (
             "a key that was deleted meanwhile is looked for again",
             "            if key not in originals:\n                raise Stale",
@@ -398,8 +110,6 @@ GUARDS = [
         "outbox/intake/envelope.py",
         "tests/outbox/intake/test_envelope.py",
         ("a producer uses its own channels", "    if channel not in grants[known]:", "    if False:"),
-        ("who is not named promises nothing", "    if known not in grants:", "    if False:"),
-        ("a channel that nobody handles is refused", "    if channel not in handlers():", "    if False:"),
     ),
     *of(
         "outbox/intake/promise_letters.py",
@@ -430,9 +140,8 @@ GUARDS = [
         ),
         (
             "the key of what a person sent again is kept",
-            "to_come |= {str(pk) for pk in Resend.objects",
-            "to_come &= {str(pk) for pk in Resend.objects",
-            "tests/outbox/messages/test_keys.py tests/outbox/delivery/test_resend.py",
+            "Resend.objects.filter(pk__in=set(messages.values()))",
+            "Resend.objects.none()",
         ),
         (
             "what was sent again is known as long as its message",
@@ -441,21 +150,9 @@ GUARDS = [
             "tests/outbox/delivery/test_resend.py",
         ),
         (
-            "an archive has its name when it is complete",
-            "        os.replace(part, target)\n",
-            "",
-            "tests/outbox/messages/test_archive.py",
-        ),
-        (
             "an archive is on the disk before its day is dropped",
             "        os.fsync(raw.fileno())",
             "        pass",
-            "tests/outbox/messages/test_archive.py",
-        ),
-        (
-            "nobody else reads an archive",
-            "        os.fchmod(raw.fileno(), PRIVATE)\n",
-            "",
             "tests/outbox/messages/test_archive.py",
         ),
     ),
@@ -463,12 +160,6 @@ GUARDS = [
         "outbox/api/idempotency.py",
         "tests/notifications/api/test_idempotency.py",
         ("another body under a key is refused", "    if first.payload_hash != asked.payload_hash:", "    if False:"),
-        (
-            "a key in progress has no answer",
-            "    if first.status_code is None:",
-            "    if False:",
-            "tests/throttler/api/test_transactional.py",
-        ),
         ("a key is used once", "        if row_id is None:\n            return first_answer(asked)\n", ""),
         (
             "who takes over waits for a minute",
@@ -526,18 +217,10 @@ GUARDS = [
             "subject_id=str(subject_id), verb",
         ),
         ("a reveal ends", "if until > database_now() else", "if True else"),
-        ("a reveal can be ended", "if last is None or last[0] == HIDE:", "if last is None:"),
-        ("nothing is revealed by a link", 'if request.method != "POST" or not', "if not"),
-        ("nothing is revealed without the right", "or not request.user.has_perm(RIGHT):", "or False:"),
         (
             "nothing is revealed without a reason",
             "elif problem := fault_of_reason(reason, LEAST_REASON):",
             'elif problem := "":',
-        ),
-        (
-            "who may not look reveals nothing",
-            "        if not self.has_view_permission(request, row):",
-            "        if False:",
         ),
     ),
     *of(
@@ -579,11 +262,6 @@ GUARDS = [
             "State.UNSURE if outcome.unsure else",
         ),
         (
-            "an end that is none is not told",
-            "if notice.phase in ENDS and notice.incident and not is_over(notice)]",
-            "if False]",
-        ),
-        (
             "after a lost answer nothing is settled twice",
             "None if next(runs) and _is_settled(claim) else",
             "None if False else",
@@ -606,12 +284,6 @@ GUARDS = [
     *of(
         "outbox/groups/counts.py",
         "tests/outbox/groups/test_arrivals.py",
-        (
-            "last seen never goes back",
-            "CASE WHEN old.last_seen > new.last_seen THEN old.last_seen ELSE new.last_seen END",
-            "new.last_seen",
-        ),
-        ("a source makes so many groups an hour", "if new and made[cause.source] >= MOST_NEW else", "if False else"),
         ("what its own replay brings back is no regression", " AND new.total_count > new.returned_count", ""),
     ),
     *of(
@@ -633,6 +305,5 @@ GUARDS = [
             "transaction.on_commit(lambda: self._hear(thread, claimed))",
             "self._hear(thread, claimed)",
         ),
-        ("what there is no room for is left", "        if not thread.room:\n            return\n", ""),
     ),
 ]
