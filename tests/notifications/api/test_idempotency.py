@@ -8,10 +8,12 @@ import threading
 import pytest
 from django.db import connection, connections
 
+from config.database.clock import database_now
 from notifications.api.tokens import issue
 from notifications.orders import changes
 from notifications.orders.models import Order
 from outbox.api import idempotency
+from outbox.api.problems import Problem
 from outbox.models import IdempotencyKey, OutboxMessage
 from tests.crash.wire import wait_for
 from tests.logged import lines
@@ -235,3 +237,19 @@ def test_a_known_key_is_answered_without_writing(caller):
     before = list(keys().values())
     caller.create(key="k")
     assert list(keys().values()) == before
+
+
+def test_of_two_that_take_over_a_key_at_once_one_has_it(monkeypatch):
+    """Both have seen the moment of the process that died."""
+    asked = idempotency.Asked.of("token 1 POST /bunch", "k", b"{}")
+    idempotency.insert_key(asked, database_now() - 2 * idempotency.TAKEN_OVER_AFTER, 7)
+    in_progress = idempotency._in_progress
+
+    def behind_another(claim):
+        IdempotencyKey.objects.update(token=8, created_at=database_now())
+        return in_progress(claim)
+
+    monkeypatch.setattr(idempotency, "_in_progress", behind_another)
+    with pytest.raises(Problem, match="in_progress"):
+        idempotency._claim(asked, 9)
+    assert IdempotencyKey.objects.get().token == 8

@@ -171,7 +171,7 @@ GUARDS = [
             "of two that take over one has it",
             "or not _in_progress(seen).update(token=token, created_at=now):",
             "or _in_progress(seen).update(token=token, created_at=now) < 0:",
-            "tests/throttler/api/test_transactional.py",
+            "tests/notifications/api/test_idempotency.py::test_of_two_that_take_over_a_key_at_once_one_has_it",
         ),
         (
             "who was frozen behind its claim looks once more",
