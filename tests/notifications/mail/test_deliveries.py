@@ -32,6 +32,17 @@ def test_a_delivery_that_changed_although_it_is_locked_is_not_overwritten(email,
     assert Delivery.objects.get().status == "bounced"
 
 
+def test_a_second_acceptance_takes_back_nothing_that_a_provider_has_reported(email):
+    """The message was given up as uncertain, proven to have arrived, and requeued: it has another id now."""
+    message = paid()
+    go(email)
+    now = database_now()
+    move({message.pk: [News(Standing("bounced", now))]}, now)
+    deliveries.write([deliveries.accepted(message, "another id")], "memory", now)
+    row = Delivery.objects.get()
+    assert (row.status, row.provider_message_id) == ("bounced", "another id")
+
+
 def test_of_what_happened_twice_the_first_time_is_kept(email):
     message = paid()
     go(email)

@@ -366,13 +366,14 @@ def test_what_was_decided_meanwhile_is_not_sent(due):
     assert list(Notice.objects.order_by("pk").values_list("state", flat=True)) == ["given_up", "waiting"]
 
 
-def test_what_another_try_has_taken_meanwhile_is_not_settled(due):
+@pytest.mark.parametrize("outcome", [NoticeOutcome(ok=True), NoticeOutcome(ok=False, error="refused")])
+def test_what_another_try_has_taken_meanwhile_is_not_settled(due, outcome):
     subscription = due()
     claimed = claim(subscription.pk, database_now())
     assert open_attempts(claimed)
     Notice.objects.update(token=uuid.uuid4())
     lost = exported(metrics.FENCE_LOST)[()]
-    settle(claimed, NoticeOutcome(ok=True), database_now())
+    settle(claimed, outcome, database_now())
     assert Notice.objects.get().state == "sending"
     assert exported(metrics.FENCE_LOST)[()] == lost + 1
 

@@ -26,7 +26,12 @@ GUARDS = [
         CHANGES,
         ("a change that found another order writes no mail", "    if taken != 1:\n        raise Stale\n", ""),
         ("no more is refunded than was paid", "    if not 0 < amount <= left:", "    if not 0 < amount:"),
-        ("mails rise with the version", "after=seen.last_message_id or NONE_BEFORE, now", "after=NONE_BEFORE, now"),
+        (
+            "mails rise with the version",
+            "after=seen.last_message_id or NONE_BEFORE, now",
+            "after=NONE_BEFORE, now",
+            f"{CHANGES}::test_the_key_of_a_message_is_the_number_of_its_event",
+        ),
     ),
     *of(
         "notifications/mail/deliveries.py",
@@ -35,6 +40,7 @@ GUARDS = [
             "a delivery moves from the status that was locked",
             'constants="updated_at",\n    fixed="status",',
             'constants="updated_at",',
+            "tests/notifications/mail/test_deliveries.py::test_a_delivery_that_changed_although_it_is_locked_is_not_overwritten",
         ),
         ("a move of fewer than were locked is taken back", "        if moved != len(rows):", "        if False:"),
         (
@@ -46,12 +52,12 @@ GUARDS = [
             "a complaint is never taken back",
             "REJECTED: 2, BOUNCED: 2, COMPLAINED: 3}",
             "REJECTED: 2, BOUNCED: 2, COMPLAINED: 2}",
+            "tests/notifications/mail/test_deliveries.py::test_what_is_said_later_holds_where_time_decides",
         ),
         (
-            "what a webhook wrote first is not set back",
+            "what a provider has reported is not taken back",
             'update={"provider": "new.provider", "provider_message_id": "new.provider_message_id"},',
             'update={"provider": "new.provider", "provider_message_id": "new.provider_message_id", "status": "new.status"},',
-            EFFECTS,
         ),
         (
             "a mail whose day was dropped is settled",
@@ -67,6 +73,7 @@ GUARDS = [
             "a complaint stays the reason",
             "CASE WHEN old.reason = 'complaint' THEN old.reason ELSE new.reason END",
             "new.reason",
+            "tests/notifications/test_email_handler.py::test_a_complaint_outweighs_what_is_known_and_keeps_its_time",
         ),
     ),
     *of(
@@ -107,12 +114,18 @@ GUARDS = [
             "silence about the recipient is no acceptance",
             "    if status.message_id or status.status & TAKEN:",
             "    if True:",
+            "tests/notifications/channels/test_anymail.py::test_silence_about_the_recipient_is_no_acceptance",
         ),
     ),
     *of(
         "notifications/mail/content.py",
         "tests/notifications/mail/test_recipients.py",
-        ("no header becomes another one", "        check_headers(self.headers)\n", ""),
+        (
+            "no header becomes another one",
+            "        check_headers(self.headers)\n",
+            "",
+            "tests/notifications/mail/test_recipients.py::test_a_payload_with_what_another_program_could_read_in_two_ways_is_no_mail",
+        ),
     ),
     *of(
         "notifications/webhooks/inbox.py",
@@ -121,26 +134,31 @@ GUARDS = [
             "a message that was never tried was not delivered",
             'filter(channel="email", attempts__gt=0)',
             'filter(channel="email")',
+            f"{EFFECTS}::test_a_message_that_was_never_tried_cannot_have_been_delivered",
         ),
         (
             "an event of a mail confirms no other message",
             'filter(channel="email", attempts__gt=0)',
             "filter(attempts__gt=0)",
+            f"{EFFECTS}::test_an_event_of_a_mail_confirms_no_message_of_another_channel",
         ),
         (
             "an event is applied once",
             "WebhookEvent.objects.open().filter(pk__in=ids).locked()",
             "WebhookEvent.objects.filter(pk__in=ids).locked()",
+            f"{EFFECTS}::test_late_proof_settles_an_uncertain_message_and_cancels_its_retry",
         ),
         (
             "a verdict of another process stands",
             "WebhookEvent.objects.open().filter(pk__in=ids).update(verdict",
             "WebhookEvent.objects.filter(pk__in=ids).update(verdict",
+            f"{EFFECTS}::test_late_proof_settles_an_uncertain_message_and_cancels_its_retry",
         ),
         (
             "an event about another recipient does nothing",
             "elif not same_address(event.recipient, mail.recipient):",
             "elif False:",
+            f"{EFFECTS}::test_an_event_about_another_recipient_does_nothing",
         ),
         (
             "a bounce that a delivery overtook stops nobody",
@@ -152,6 +170,7 @@ GUARDS = [
             "an event that breaks spares the others",
             "        if len(wanted) == 1:\n            log",
             "        if True:\n            log",
+            f"{EFFECTS}::test_late_proof_settles_an_uncertain_message_and_cancels_its_retry",
         ),
         (
             "an event is stored once",
@@ -190,15 +209,25 @@ GUARDS = [
             "SendGrid's signature is fresh",
             "        return fresh(timestamp, now)",
             "        return None",
-            f"{INBOX} {READERS}",
+            f"{READERS}::test_sendgrids_signature_covers_time_and_body",
         ),
-        ("a certificate's host is matched whole", "CERTIFICATE.fullmatch", "CERTIFICATE.match", READERS),
-        ("a confirmation goes to Amazon", "and not CONFIRMATION.fullmatch(confirmation):", "and False:", READERS),
+        (
+            "a certificate's host is matched whole",
+            "CERTIFICATE.fullmatch",
+            "CERTIFICATE.match",
+            f"{READERS}::test_what_amazon_did_not_sign_fetches_nothing_from_elsewhere",
+        ),
+        (
+            "a confirmation goes to Amazon",
+            "and not CONFIRMATION.fullmatch(confirmation):",
+            "and False:",
+            f"{READERS}::test_what_amazon_did_not_sign_fetches_nothing_from_elsewhere",
+        ),
         (
             "a topic is ours",
             "if envelope.topic_arn not in topics or envelope.type not in SIGNED:",
             "if envelope.type not in SIGNED:",
-            READERS,
+            f"{READERS}::test_what_amazon_did_not_sign_fetches_nothing_from_elsewhere",
         ),
         ("SNS signs what is fresh", "    within(signed_at, now, SNS_PAST)\n", "", READERS),
         (
@@ -211,7 +240,12 @@ GUARDS = [
     *of(
         "notifications/webhooks/views.py",
         INBOX,
-        ("without a secret nobody is believed", "    if not secrets:", "    if False:"),
+        (
+            "without a secret nobody is believed",
+            "    if not secrets:",
+            "    if False:",
+            f"{INBOX}::test_odd_requests_are_refused_before_they_are_read",
+        ),
         ("a weak secret is refused", "    if any(is_weak(esp, secret) for secret in secrets):", "    if False:"),
     ),
     *of(
@@ -230,18 +264,23 @@ GUARDS = [
         TOKENS,
         ("an expired token is refused", "        if caller.is_expired(timezone.now()):", "        if False:"),
         ("a token keeps its rate", "taken = rows.filter(full_at__lte=latest).update", "taken = rows.update"),
-        ("a customer's token sees no orders", "        if caller.customer_id:", "        if False:", REFUSALS),
+        (
+            "a customer's token sees no orders",
+            "        if caller.customer_id:",
+            "        if False:",
+            f"{REFUSALS}::test_a_customers_token_sees_no_orders",
+        ),
         (
             "a token with channels sees no orders",
             "        if caller.channels:",
             "        if False:",
-            "tests/notifications/api/test_messages.py",
+            "tests/notifications/api/test_messages.py::test_a_token_with_channels_sees_no_orders",
         ),
         (
             "a token without channels promises nothing",
             "        if not caller.channels:",
             "        if False:",
-            "tests/notifications/api/test_messages.py",
+            "tests/notifications/api/test_messages.py::test_a_promise_becomes_a_message_that_waits_to_be_sent",
         ),
     ),
     *of(

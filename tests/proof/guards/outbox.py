@@ -62,6 +62,7 @@ GUARDS = [
             "a lease that runs is not recovered",
             "lease_token__isnull=False, lease_until__lte=now",
             "lease_token__isnull=False",
+            "tests/outbox/bookkeeping/test_leases.py::test_recovery_gives_back_what_a_dead_worker_held_and_no_lease_that_runs",
         ),
         ("what may have had an effect is decided about", "if not model.releasable:", "if False:", RESCUE),
         ("a job runs once at a time", "free = Q(until__lte=now) | Q(token=token)", "free = Q()"),
@@ -81,24 +82,29 @@ GUARDS = [
             'constants="state lease_token lease_until",',
         ),
         ("a claim of fewer than were locked is taken back", "if taken != len(rows):", "if False:"),
-        ("a claim whose answer was lost is given back", "unheard.claims.append(claim)", "pass", STALLS),
+        (
+            "a claim whose answer was lost is given back",
+            "unheard.claims.append(claim)",
+            "pass",
+            f"{STALLS}::test_a_session_that_ends_at_the_claims_commit_strands_nothing",
+        ),
         (
             "only what the lost claim holds is given back",
             'rows.held_by(claimed.token).filter(state="processing")',
             'rows.filter(state="processing")',
-            STALLS,
+            f"{STALLS}::test_what_a_claim_without_an_answer_does_not_hold_is_not_given_back",
         ),
         (
             "what was settled meanwhile is not given back",
             'ours = rows.held_by(claimed.token).filter(state="processing")',
             "ours = rows.held_by(claimed.token)",
-            STALLS,
+            f"{STALLS}::test_what_a_claim_without_an_answer_does_not_hold_is_not_given_back",
         ),
         (
             "what nobody wants any more is not sent",
             "    if late:",
             "    if False:",
-            "tests/outbox/delivery/test_deliver.py",
+            "tests/outbox/delivery/test_deliver.py::test_what_nobody_wants_any_more_is_a_letter_and_is_not_sent",
         ),
         (
             "messages behind an unfinished one wait",
@@ -111,11 +117,17 @@ GUARDS = [
     *of(
         "outbox/delivery/candidates.py",
         "tests/outbox/delivery/test_claim_locks.py",
-        ("due messages are locked by one claim", "return rows.locked()[:size]", "return rows[:size]"),
+        (
+            "due messages are locked by one claim",
+            "return rows.locked()[:size]",
+            "return rows[:size]",
+            "tests/outbox/delivery/test_claim_locks.py::test_of_two_that_look_at_once_each_sees_what_the_other_does_not",
+        ),
         (
             "messages of hints are locked by one claim",
             "read_messages(rows.locked()[:size])",
             "read_messages(rows[:size])",
+            "tests/outbox/delivery/test_claim_locks.py::test_expiring_what_is_late_leaves_the_rest_to_claims",
         ),
         server=True,
     ),
@@ -133,6 +145,7 @@ GUARDS = [
             "behind one that another worker holds nobody goes",
             "self.tried.append(message)\n                self.blocked[message.aggregate] = message.available_at",
             "self.tried.append(message)",
+            f"{STALLS}::test_the_lost_are_left_out_and_hold_up_their_aggregate_alone",
         ),
         (
             "behind one that another worker settled nobody goes",
@@ -150,22 +163,29 @@ GUARDS = [
             "what was not tried is given back",
             "if len(self.tried) < len(self.claim.messages):",
             "if False:",
-            "tests/outbox/delivery/test_deliver.py",
+            "tests/outbox/delivery/test_deliver.py::test_throttled_channels_wait_as_told",
         ),
     ),
     *of(
         "outbox/delivery/settle.py",
         RESCUE,
-        ("what is not in processing is not settled", "HELD = \"old.state = 'processing'\"", 'HELD = ""'),
+        (
+            "what is not in processing is not settled",
+            "HELD = \"old.state = 'processing'\"",
+            'HELD = ""',
+            f"{RESCUE}::test_proof_in_the_middle_of_a_call_is_not_a_lost_fence",
+        ),
         (
             "a zombie sends nothing for its successor",
             'constants="state sent_at lease_until error_class error",\n    fixed="lease_token",',
             'constants="state sent_at lease_until error_class error lease_token",',
+            f"{RESCUE}::test_a_zombie_does_not_settle_for_its_successor",
         ),
         (
             "a zombie fails nothing for its successor",
             'constants="lease_until", fixed="lease_token", guard',
             'constants="lease_until lease_token", guard',
+            f"{RESCUE}::test_a_zombie_does_not_settle_for_its_successor",
         ),
         (
             "a zombie gives back nothing of its successor",
@@ -199,7 +219,7 @@ GUARDS = [
             "an attempt is opened for what the claim holds",
             'OutboxMessage._meta.db_table, ["id", "lease_token", "state"])',
             'OutboxMessage._meta.db_table, ["id", "state"])',
-            STALLS,
+            f"{STALLS}::test_what_another_worker_has_in_hand_since_the_look_is_not_sent_beside_it",
         ),
         (
             "an attempt is opened for what is in processing",
@@ -256,7 +276,12 @@ GUARDS = [
     *of(
         "outbox/messages/models.py",
         RESCUE,
-        ("a lease that runs is left alone", 'state="processing", lease_until__lte=now', 'state="processing"'),
+        (
+            "a lease that runs is left alone",
+            'state="processing", lease_until__lte=now',
+            'state="processing"',
+            f"{RESCUE}::test_a_lease_that_still_runs_is_left_alone",
+        ),
         (
             "what is closed is not closed again",
             "return self.open().update(finished_at=now",
@@ -282,7 +307,7 @@ GUARDS = [
             "what a person sends again is no crash loop",
             "rows.filter(attempts__gt=settings.OUTBOX_MAX_RETRIES).update(attempts=settings.OUTBOX_MAX_RETRIES)",
             "pass",
-            RESCUE,
+            f"{RESCUE}::test_however_many_tries_were_made_before_what_a_person_sends_again_is_no_crash_loop",
         ),
         (
             "only what was sent is sent again",
@@ -300,13 +325,13 @@ GUARDS = [
             "a batch judges behind its locks once more",
             "            if _why_not_now(message, family, now):\n                continue",
             "            pass",
-            "tests/outbox/replay_batches/test_resend.py",
+            "tests/outbox/replay_batches/test_resend.py::test_whoever_is_faster_between_the_judgement_and_the_deed_wins",
         ),
         (
             "of two copies at once one is made",
             'key = f"{RESENT}{family.first}/{family.copies + 1}"',
             'key = f"{RESENT}{uuid.uuid4()}"',
-            "tests/outbox/replay_batches/test_resend.py tests/outbox/delivery/test_frozen_resends.py::test_a_person_frozen_behind_the_look_sends_nothing_again_that_another_has",
+            "tests/outbox/replay_batches/test_resend.py::test_each_is_said_again_once_after_a_canary_and_proven_by_its_receipt",
         ),
     ),
     *of(
@@ -316,6 +341,7 @@ GUARDS = [
             "of two who ask at once the second sees the message of the first",
             "state=State.SENT).select_for_update().first()",
             "state=State.SENT).first()",
+            f"{RACES}::test_two_clicks_on_send_again_make_one_message_by_either_guard_alone",
         ),
         server=True,
     ),
@@ -346,11 +372,17 @@ GUARDS = [
     *of(
         "outbox/delivery/refusals.py",
         "tests/outbox/delivery/test_refusals.py",
-        ("letters that are owed are not forgotten", "filter(requeue_since=None).update(**owed)", "update(**owed)"),
+        (
+            "letters that are owed are not forgotten",
+            "filter(requeue_since=None).update(**owed)",
+            "update(**owed)",
+            "tests/outbox/delivery/test_refusals.py::test_stragglers_refused_for_another_cause_do_not_make_it_forget_the_letters",
+        ),
         (
             "what is owed since is not wiped out",
             "named(channel).filter(requeue_as=cause, requeue_since=since)",
             "named(channel)",
+            "tests/outbox/delivery/test_refusals.py::test_what_a_channel_owes_since_its_letters_were_looked_for_is_not_forgotten",
         ),
     ),
     *of(
@@ -358,12 +390,22 @@ GUARDS = [
         "tests/outbox/channels/test_permits.py",
         ("one worker gets the probe", "filter(probe_at=state.probe_at).update", "update"),
         ("a breaker opens once", "rows.filter(breaker=CLOSED, failures__gte", "rows.filter(failures__gte"),
-        ("a shorter wait undoes no longer one", "waiting_less(until).update", "update"),
+        (
+            "a shorter wait undoes no longer one",
+            "waiting_less(until).update",
+            "update",
+            "tests/outbox/channels/test_permits.py::test_the_longest_wait_counts",
+        ),
     ),
     *of(
         "outbox/channels/permits.py",
         f"{RACES}::test_two_workers_stay_below_the_rate",
-        ("tokens are spent once", "locked=bool(per_second)", "locked=False"),
+        (
+            "tokens are spent once",
+            "locked=bool(per_second)",
+            "locked=False",
+            f"{RACES}::test_two_workers_stay_below_the_rate",
+        ),
         server=True,
     ),
 ]

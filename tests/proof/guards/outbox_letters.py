@@ -11,7 +11,12 @@ GUARDS = [
     *of(
         "outbox/letters/transitions.py",
         f"{LETTERS}/test_transitions.py",
-        ("a letter leaves only the state that was read", "guard=f\"old.status = '{old}'\",", ""),
+        (
+            "a letter leaves only the state that was read",
+            "guard=f\"old.status = '{old}'\",",
+            "",
+            f"{LETTERS}/test_transitions.py::test_one_letter_in_another_state_takes_all_of_it_back",
+        ),
         ("of letters of which one has moved none is moved", "if changed != len(rows):", "if False:"),
         (
             "what is closed is not closed again",
@@ -28,7 +33,12 @@ GUARDS = [
     *of(
         "outbox/letters/redelivery.py",
         f"{LETTERS}/test_every_kind.py::test_one_that_is_closed_is_neither_closed_again_nor_taken_back",
-        ("only an open letter is taken back", "(letter for letter in letters if letter.pk in mine)", "letters"),
+        (
+            "only an open letter is taken back",
+            "(letter for letter in letters if letter.pk in mine)",
+            "letters",
+            f"{LETTERS}/test_every_kind.py::test_one_that_is_closed_is_neither_closed_again_nor_taken_back",
+        ),
         (
             "what was refused stays open",
             'for pk, effect in effects.items() if effect.state != "refused"}',
@@ -46,12 +56,6 @@ GUARDS = [
         "outbox/letters/burial.py",
         f"{LETTERS}/test_proof.py tests/outbox/intake/test_handler.py {LETTERS}/test_refused_letters.py",
         ("a record has one letter a step and revision", "rows.items() if key in unknown]", "rows.items()]"),
-        (
-            "a letter that was known is a repeat",
-            "return [letter for letter in letters if id(letter) not in written]",
-            "return []",
-            "tests/outbox/intake",
-        ),
     ),
     *of(
         "outbox/letters/edits.py",
@@ -87,6 +91,7 @@ GUARDS = [
             "what a restored database reads again is marked",
             "if not batch.revision and self._is_forgotten(record, batch.topic_ids):",
             "if False:",
+            f"{INTAKE}::test_what_a_restored_database_reads_again_may_have_been_sent",
         ),
         (
             "a known key is no new message",
@@ -94,11 +99,17 @@ GUARDS = [
             "for key in ids]\n        OutboxMessage",
         ),
         ("another message for a known key is a letter", "elif why := difference(promise, stored):", 'elif why := "":'),
-        ("a replay stores nothing that nobody can tell", "if id(record) in outside:", "if False:"),
+        (
+            "a replay stores nothing that nobody can tell",
+            "if id(record) in outside:",
+            "if False:",
+            f"{INTAKE}::test_a_replay_stores_what_is_missing_and_nothing_that_nobody_can_tell",
+        ),
         (
             "a message stands behind that of a host whose clock is ahead",
             "if previous := newest.get(aggregate := firsts[key].aggregate):",
             "if previous := newest.get(aggregate := firsts[key].aggregate) and None:",
+            f"{INTAKE}::test_a_message_stands_behind_that_of_a_host_whose_clock_is_ahead",
         ),
         (
             "a key that was deleted meanwhile is looked for again",
@@ -118,6 +129,7 @@ GUARDS = [
             "a letter whose key may be gone sends nothing again",
             "            batch.prepared.leave_out([record for letter, record in back.pairs if letter.pk in forgotten])\n",
             "",
+            "tests/outbox/intake/test_old_letters.py::test_a_letter_of_before_keys_were_kept_is_refused_with_the_reason",
         ),
     ),
     *of(
@@ -147,25 +159,35 @@ GUARDS = [
             "what was sent again is known as long as its message",
             "filter(~there, created_at__lt=oldest)",
             "filter(created_at__lt=oldest)",
-            "tests/outbox/delivery/test_resend.py",
+            "tests/outbox/delivery/test_resend.py::test_old_ones_are_swept_and_counted",
         ),
         (
             "an archive is on the disk before its day is dropped",
             "        os.fsync(raw.fileno())",
             "        pass",
-            "tests/outbox/messages/test_archive.py",
+            "tests/outbox/messages/test_archive.py::test_all_of_a_file_is_on_the_disk_before_it_has_its_name",
         ),
     ),
     *of(
         "outbox/api/idempotency.py",
         "tests/notifications/api/test_idempotency.py",
-        ("another body under a key is refused", "    if first.payload_hash != asked.payload_hash:", "    if False:"),
-        ("a key is used once", "        if row_id is None:\n            return first_answer(asked)\n", ""),
+        (
+            "another body under a key is refused",
+            "    if first.payload_hash != asked.payload_hash:",
+            "    if False:",
+            "tests/notifications/api/test_idempotency.py::test_another_body_under_the_key_is_refused",
+        ),
+        (
+            "a key is used once",
+            "        if row_id is None:\n            return first_answer(asked)\n",
+            "",
+            "tests/notifications/api/test_idempotency.py::test_the_same_request_gets_the_same_bytes_and_does_nothing",
+        ),
         (
             "who takes over waits for a minute",
             "if row.created_at > now - TAKEN_OVER_AFTER or not",
             "if not",
-            "tests/throttler/api/test_transactional.py",
+            "tests/throttler/api/test_transactional.py::test_two_at_once_send_one_bunch",
         ),
         (
             "of two that take over one has it",
@@ -177,19 +199,19 @@ GUARDS = [
             "who was frozen behind its claim looks once more",
             "        if now <= claim.since + YOUNG:",
             "        if True:",
-            "tests/throttler/api/test_transactional.py",
+            "tests/throttler/api/test_transactional.py::test_who_waits_longer_than_its_claim_holds_leaves_the_deed_to_who_took_over",
         ),
         (
             "who lost its claim does not settle",
             "status_code=None, token=claim.token, created_at=claim.since)",
             "status_code=None)",
-            "tests/throttler/api/test_transactional.py",
+            "tests/throttler/api/test_transactional.py::test_who_was_taken_over_writes_no_answer",
         ),
         (
             "who lost its claim does nothing",
             "        if ours is None:\n            raise _elsewhere()",
             "        if ours is None:\n            ours = IdempotencyKey.objects.get(pk=claim.row_id)",
-            "tests/throttler/api/test_transactional.py",
+            "tests/throttler/api/test_transactional.py::test_after_a_missing_acknowledgement_the_same_ids_are_sent_again",
         ),
     ),
     *of(
@@ -210,17 +232,24 @@ GUARDS = [
     *of(
         "outbox/audit_log/reveal.py",
         "tests/outbox/audit_log/test_reveal.py",
-        ("who lost the right sees dots", "    if not user.has_perm(RIGHT):\n", "    if False:\n"),
+        (
+            "who lost the right sees dots",
+            "    if not user.has_perm(RIGHT):\n",
+            "    if False:\n",
+            "tests/outbox/audit_log/test_reveal.py::test_the_right_and_a_reason_reveal_one_row_to_one_person",
+        ),
         (
             "a reveal is a person's own",
             "subject_id=str(subject_id), actor_number=user.pk, verb",
             "subject_id=str(subject_id), verb",
+            "tests/outbox/audit_log/test_reveal.py::test_the_right_and_a_reason_reveal_one_row_to_one_person",
         ),
         ("a reveal ends", "if until > database_now() else", "if True else"),
         (
             "nothing is revealed without a reason",
             "elif problem := fault_of_reason(reason, LEAST_REASON):",
             'elif problem := "":',
+            "tests/outbox/audit_log/test_reveal.py::test_without_a_reason_nothing_is_revealed",
         ),
     ),
     *of(
@@ -230,6 +259,7 @@ GUARDS = [
             "a link that was replaced is not sent",
             "    if OperatorAction.objects.about(ACCOUNT, user.pk, most=1).filter(pk__gt=link.action).exists():",
             "    if False:",
+            "tests/outbox/accounts/test_frozen_links.py::test_a_link_of_an_account_that_was_changed_since_is_not_sent",
         ),
     ),
     *of(
@@ -239,32 +269,37 @@ GUARDS = [
             "who lost its lease sends nothing",
             "if not Subscription.objects.held_by(claim.token).select_for_update().exists():",
             "if False:",
+            "tests/outbox/notices/test_leases.py::test_a_claim_that_was_lost_is_left_to_who_holds_it",
         ),
-        ("what was decided meanwhile is not sent", "        if changed != len(claim.ids):", "        if False:"),
+        (
+            "what was decided meanwhile is not sent",
+            "        if changed != len(claim.ids):",
+            "        if False:",
+            "tests/outbox/notices/test_sender.py::test_what_was_decided_meanwhile_is_not_sent",
+        ),
         (
             "a subscription is served by one",
             "if not leased and not Subscription.objects.held_by(token).exists():",
             "if False:",
+            "tests/outbox/notices/test_sender.py::test_one_that_died_before_it_sent_is_told_by_the_next_at_once_and_without_doubt",
         ),
         (
             "what another try has taken is not settled as sent",
             "if Notice.objects.held_by(claim.token).filter(pk=notice.pk).update(",
             "if Notice.objects.filter(pk=notice.pk).update(",
+            "tests/outbox/notices/test_sender.py::test_what_another_try_has_taken_meanwhile_is_not_settled",
         ),
         (
             "what another try has taken is not settled as failed",
             "Q(state=State.SENDING, token=claim.token) | Q(state=notice.state), pk",
             "Q(state=State.SENDING) | Q(state=notice.state), pk",
+            "tests/outbox/notices/test_sender.py::test_what_another_try_has_taken_meanwhile_is_not_settled",
         ),
         (
             "what may have arrived stays so",
             "State.UNSURE if outcome.unsure or notice.repeat else",
             "State.UNSURE if outcome.unsure else",
-        ),
-        (
-            "after a lost answer nothing is settled twice",
-            "None if next(runs) and _is_settled(claim) else",
-            "None if False else",
+            "tests/outbox/notices/test_sender.py::test_what_may_have_arrived_stays_so_when_the_next_try_surely_failed",
         ),
     ),
     *of(

@@ -56,13 +56,13 @@ GUARDS = [
             "of a key that is on its way nobody goes",
             "rows.exclude(business_key__in=taken)[:SCANNED]",
             "rows[:SCANNED]",
-            f"{BATCHES}/test_run.py",
+            f"{BATCHES}/test_run.py::test_letters_whose_key_is_on_its_way_do_not_hide_those_behind_them",
         ),
         (
             "no more than the window are out",
             "room = min(most, window - len(flying))",
             "room = most",
-            f"{BATCHES}/test_run.py",
+            f"{BATCHES}/test_run.py::test_no_more_than_the_window_is_out_before_the_first_verdict",
         ),
         (
             "items of what is on its way are kept",
@@ -93,7 +93,7 @@ GUARDS = [
             "nobody acts for a batch that is not held",
             "    if batch is None:\n        raise Lost\n    return batch",
             "    return batch or ReplayBatch.objects.get(pk=batch_id)",
-            f"{BATCHES}/test_levers.py",
+            f"{BATCHES}/test_levers.py::test_a_chunk_whose_batch_is_not_ours_any_more_leaves_nothing",
         ),
         (
             "what was acted on is not acted on again",
@@ -114,7 +114,7 @@ GUARDS = [
             "one failure of the canary stops",
             "if batch.state == State.CANARY and not all(verdicts):",
             "if False:",
-            f"{BATCHES}/test_run.py",
+            f"{BATCHES}/test_run.py::test_one_failure_of_the_canary_stops",
         ),
         ("letters are judged again behind the lock", "        why |= judged.why\n", "", f"{BATCHES}/test_skipped.py"),
     ),
@@ -130,7 +130,7 @@ GUARDS = [
             "one batch of a source at a time",
             "        if blocker:\n            held",
             "        if False:\n            held",
-            f"{BATCHES}/test_skipped.py",
+            f"{BATCHES}/test_skipped.py::test_a_batch_waits_while_another_live_one_has_letters_of_its_source",
         ),
     ),
     *of(
@@ -140,6 +140,7 @@ GUARDS = [
             "of two batches that start at once the second sees the first",
             '.order_by("pk").select_for_update())\n    return blocker_of',
             '.order_by("pk"))\n    return blocker_of',
+            f"{BATCHES}/test_levers.py::test_two_batches_of_one_source_do_not_both_start",
         ),
         server=True,
     ),
@@ -192,6 +193,7 @@ GUARDS = [
             "a replay ends once",
             "return self.unfinished().update(**ended, **changes)",
             "return self.update(**ended, **changes)",
+            f"{REPLAY}::test_a_worker_that_is_frozen_past_its_lease_neither_begins_nor_ends_the_replay_of_its_successor",
         ),
     ),
     *of(
@@ -218,7 +220,7 @@ GUARDS = [
             "a topic that was made anew is read by its worker first",
             'if any(mark.topic_id and frame.topic_id not in ("", mark.topic_id) for mark in marks.values()):',
             "if False:",
-            "tests/outbox/topic_replay/test_made_anew.py",
+            "tests/outbox/topic_replay/test_made_anew.py::test_its_worker_reads_it_before_anybody_replays_it",
         ),
     ),
 ]
