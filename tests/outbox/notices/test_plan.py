@@ -91,6 +91,18 @@ def test_that_it_stayed_away_is_told_also_when_nobody_looked_for_hours(subscribe
     assert told(NOON + timedelta(hours=9)) == ["settled"]
 
 
+def test_a_look_that_was_frozen_changes_nothing_of_what_others_have_moved(needed):
+    needed.append(a_need())
+    look(NOON)
+    stale, (need,) = Incident.objects.get(), needed
+    Incident.objects.update(episode=2)
+    incidents.record_incidents({}, [stale], NOON + MINUTE)
+    assert Incident.objects.get().over_at is None, "it has seen the end of the episode before"
+    stale.episode, stale.over_at = 2, NOON
+    incidents._refresh(stale, need, NOON + MINUTE)
+    assert Incident.objects.get().returns == 0, "another has seen that it came back"
+
+
 def test_no_address_of_a_person_leaves(needed):
     """A pause and a failure group quote what a mail server said, and that often is an address."""
     needed.append(replace(a_need(title="Refused: ada@example.com"), why="No ada@example.com here."))
