@@ -115,8 +115,10 @@ def test_what_cannot_be_read_is_parked_and_holds_nothing_up(listen):
     assert (letter.source, letter.step, letter.reason, letter.topic) == ("outbox", "decode", "invalid_json", TOPIC)
 
 
-def test_a_rolled_back_batch_delivers_nothing(listen):
-    listener, pk = listen(), promise()
+@pytest.mark.parametrize("acknowledges", ["each", "batch"])
+def test_a_rolled_back_batch_delivers_nothing(listen, acknowledges):
+    """Also of a channel that opens no attempts, which would find out that the claim is none."""
+    listener, pk = listen(Scripted(acknowledges=acknowledges)), promise()
     found = batch(hint(pk))
     found.prepared = listener.prepare(found)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
