@@ -74,7 +74,7 @@ crash: ## kill workers at the worst moments and count what is missing
 
 proof: ## take out each guard in a copy, and see that a test notices (ARGS="outbox/ --jobs 4")
 	@$(INSTALL) test --try postgres mysql cassandra
-	@$(VENV)/python -m tests.proof $(ARGS)
+	@$(VENV)/python -m tests.proof $(or $(ARGS),guards)
 
 drill: ## stage a failure until its alert fires, follow the runbook until it ends; without NAME= the list (ARGS="--quick 10")
 	@$(INSTALL) test --try postgres mysql cassandra
