@@ -34,6 +34,7 @@ def main() -> int:
         states.add_argument("--database", metavar="URL", help="only this one (default each server that is known)")
         states.add_argument("--times", type=int, default=1, help="how often each state (default 1)")
         states.add_argument("--most", type=int, default=0, help="at most so many points a flow; 0: all")
+        states.add_argument("--at", type=int, nargs="+", metavar="N", help="only before these effects")
         states.add_argument("--seed", type=int, default=1)
         states.add_argument("--logs", type=Path, metavar="DIR", help="keep the logs of the workers there")
     options = parser.parse_args()

@@ -28,7 +28,7 @@ class Flow(ABC):
         self.platform, self.wire, self.sink = platform, wire, sink
         self.wire.group = self.group
 
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027 (most need nothing)
         """What all cases need."""
 
     def away(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from tests.crash.run import django_on, staged
@@ -20,7 +19,10 @@ STATES = {
 def run(name: str, database: str, url: str, servers: str, options: dict[str, Any]) -> int:
     """In a process of its own, because Django keeps its first database; how many faults there were."""
     kind, began = FLOWS[name], time.monotonic()
-    say: Callable[[str], None] = lambda text: print(f"{database} {name} {options['kind']}: {text}", flush=True)
+
+    def say(text: str) -> None:
+        print(f"{database} {name} {options['kind']}: {text}", flush=True)
+
     with Sink() as sink, Wire.of_a_run(servers, name, *kind.topics) as wire:
         mail = {"EMAIL_URL": f"smtp://127.0.0.1:{sink.port}"}
         with staged(url, options["logs"], {**STATES, **mail, **wire.environment, **kind.settings}) as platform:
@@ -31,7 +33,7 @@ def run(name: str, database: str, url: str, servers: str, options: dict[str, Any
                 from tests.proof.states import Proof
 
                 proof = Proof(kind(platform, wire, sink), options["kind"], say)
-                result = proof.run(options["most"], options["times"], options["seed"])
+                result = proof.run(options["most"], options["times"], options["seed"], options["at"])
                 stop_notifiers()
     reached, least = (
         sum(result.reached.values()),

@@ -7,6 +7,7 @@ mail server. Between two of them a death looks the same from outside, whatever t
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import json
 import os
 import re
@@ -28,7 +29,7 @@ CHANGES = {
     0: "Produce", 8: "OffsetCommit", 22: "InitProducerId", 24: "AddPartitionsToTxn", 25: "AddOffsetsToTxn", 26: "EndTxn",
     28: "TxnOffsetCommit",
 }  # fmt: skip
-FROZEN_FOR = 3600.0  # seconds that its own clock has moved on when it goes on
+FROZEN_FOR = 3600.0  # seconds
 
 
 class Victim:
@@ -50,17 +51,24 @@ class Victim:
             elif self.deed == "freeze":
                 # The whole process: its other threads wait for the lock at their next effect anyhow.
                 os.kill(os.getpid(), signal.SIGSTOP)
-                later()
+                CLOCK.ahead = FROZEN_FOR
 
     def leave(self) -> None:
         """The last of them is the one it did not come to."""
         Path(os.environ[EFFECTS]).write_text(json.dumps(self.effects))
 
 
-def later() -> None:
-    """Its clock has gone on meanwhile, as it does for who is stopped; nobody has to wait for leases that way."""
-    usual = time.monotonic
-    time.monotonic = lambda: usual() + FROZEN_FOR
+class Clock:
+    """`time.monotonic`, which goes on while the process is stopped: by an hour, so that nobody has to wait for leases."""
+
+    def __init__(self) -> None:
+        self.usual, self.ahead = time.monotonic, 0.0
+
+    def __call__(self) -> float:
+        return self.usual() + self.ahead
+
+
+CLOCK = Clock()
 
 
 def wrap(owner: Any, name: str, effect_of: Callable[..., str], victim: Victim) -> None:
@@ -106,12 +114,14 @@ def watch(victim: Victim) -> None:
 
 def main() -> None:
     deed, number, *command = sys.argv[1:]
+    time.monotonic = CLOCK  # before anything of Spillway remembers it
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django import setup
     from django.conf import settings
     from django.core.management import execute_from_command_line
 
     setup()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # who hangs can be asked where
     settings.HEARTBEAT = ""  # a thread that writes by the clock would shift the numbers
     victim = Victim(deed, int(number))
     watch(victim)
