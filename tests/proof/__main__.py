@@ -28,9 +28,7 @@ def main() -> int:
         states = kinds.add_parser(
             deed, help=f"{deed} a worker before each of its effects, and judge what became of the work"
         )
-        states.add_argument(
-            "flows", nargs="*", metavar="FLOW", help="of relay, flush, ingest, track, intake (default all)"
-        )
+        states.add_argument("flows", nargs="*", metavar="FLOW", help=f"of {', '.join(FLOWS)} (default all)")
         states.add_argument("--database", metavar="URL", help="only this one (default each server that is known)")
         states.add_argument("--times", type=int, default=1, help="how often each state (default 1)")
         states.add_argument("--most", type=int, default=0, help="at most so many points a flow; 0: all")

@@ -14,6 +14,12 @@ from tests.crash.wire import Output, Wire
 from tests.notifications.smtp_sink import Sink
 
 
+def somebody() -> Any:
+    from config.admin.levers import Operator
+
+    return Operator("somebody", None)
+
+
 class Flow(ABC):
     """A worker's work on one database and one prefix of topics; Django is on that database, too."""
 
@@ -259,4 +265,151 @@ class Intake(Flow):
         return [{case: self._done(case)} for case in cases if self._done(case) != (2, 1)]
 
 
-FLOWS: dict[str, type[Flow]] = {flow.name: flow for flow in (Relay, Flush, Ingest, Track, Intake)}
+class Replay(Flow):
+    """A batch that takes back two sales of a stock which is there by now."""
+
+    name, proves = "replay", "ledger"
+    command = ("replay_letters", "--until-idle", "0.5")
+
+    def arm(self, case: int) -> None:
+        from buffer.models import InventoryStock
+        from outbox.letters.filters import Filter
+        from outbox.models import DeadLetter
+        from outbox.replay_batches import requests
+        from tests.buffer.ledger.conftest import PAID, paid, record, write
+
+        sales = [paid(f"P{case}-{number}", **{f"U{case}": 1})[1] for number in range(2)]
+        write(*[record((self.wire.name(PAID), sale)) for sale in sales])
+        InventoryStock.objects.create(id=f"U{case}", quantity=0)
+        letters = DeadLetter.objects.filter(business_key__in=[f"P{case}-{number}" for number in range(2)])
+        chosen = Filter(ids=[str(pk) for pk in letters.values_list("pk", flat=True)])
+        requests.draft("requeue", chosen, somebody(), reason=f"case {case}", automatic=True)
+
+    def _done(self, case: int) -> tuple[int, list[str], list[tuple[str, int]]]:
+        from buffer.models import InventoryStock
+        from outbox.models import DeadLetter, ReplayBatch
+
+        letters = DeadLetter.objects.filter(business_key__startswith=f"P{case}-").order_by("pk")
+        batches = ReplayBatch.objects.filter(reason=f"case {case}")
+        return (
+            InventoryStock.objects.get(pk=f"U{case}").quantity, list(letters.values_list("status", flat=True)),
+            list(batches.values_list("state", "resolved")),
+        )  # fmt: skip
+
+    def unfinished(self, cases: Sequence[int]) -> list[Any]:
+        return [(case, self._done(case)) for case in cases if self._done(case)[2] != [("done", 2)]]
+
+    def faults(self, cases: Sequence[int]) -> Iterable[Any]:
+        done = -2, ["resolved"] * 2, [("done", 2)]
+        return [{case: self._done(case)} for case in cases if self._done(case) != done]
+
+
+class Resend(Relay):
+    """A batch that sends a mail again which has left; its copy has to leave once, too."""
+
+    name = "resend"
+    command = ("replay_letters", "--until-idle", "0.5")
+
+    def arm(self, case: int) -> None:
+        from outbox.messages.filters import MessageFilter
+        from outbox.replay_batches import requests
+
+        super().arm(case)
+        self.platform.manage(*Relay.command)
+        ids = [str(row.pk) for row in self._rows([case])[:1]]
+        requests.draft("resend", MessageFilter(ids=ids), somebody(), reason=f"case {case}", automatic=True)
+
+    def unfinished(self, cases: Sequence[int]) -> list[Any]:
+        from outbox.models import ReplayBatch
+
+        if len(self._rows(cases)) > 3 * len(cases):
+            self.platform.manage(*Relay.command)
+        batches = ReplayBatch.objects.filter(reason__in=[f"case {case}" for case in cases]).exclude(state="done")
+        return [*super().unfinished(cases), *batches.values_list("reason", "state")]
+
+    def faults(self, cases: Sequence[int]) -> Iterable[Any]:
+        times = Counter(mail["subject"] for mail in self.sink.accepted)
+        for case in cases:
+            rows = self._rows([case])
+            marked = sum(row.times_uncertain for row in rows)
+            if len(rows) != 4 or not 2 <= times[f"{case}-0"] <= 2 + marked:
+                yield {"case": case, "messages": len(rows), "accepted": times[f"{case}-0"], "marked": marked}
+
+
+class TopicReplay(Flow):
+    """Two sales in Kafka that nobody has read, in a timeframe that is replayed."""
+
+    name, proves = "topic-replay", "ledger"
+    command = ("replay_topic", "--pending", "--until-idle", "0.5")
+    topics = Track.topics
+
+    def arm(self, case: int) -> None:
+        from datetime import timedelta
+
+        from buffer.models import InventoryStock
+        from config.database.clock import database_now
+        from outbox.topic_replay import requests
+        from tests.buffer.ledger.conftest import PAID, paid
+
+        InventoryStock.objects.create(id=f"V{case}", quantity=0)
+        sales = [paid(f"P{case}-{number}", **{f"V{case}": 1})[1] for number in range(2)]
+        self.wire.produce([Sample(f"V{case}", "", 0, json.dumps(sale).encode(), PAID) for sale in sales])
+        now = database_now()
+        frame = now - timedelta(hours=1), now + timedelta(seconds=1)
+        requests.request(PAID, *frame, timedelta(0), somebody(), f"case {case}", dry_run=False)
+
+    def _done(self, case: int) -> tuple[int, str]:
+        from buffer.models import InventoryStock
+        from outbox.topic_replay.models import TopicReplay
+
+        state = TopicReplay.objects.get(reason=f"case {case}").state
+        return InventoryStock.objects.get(pk=f"V{case}").quantity, str(state)
+
+    def unfinished(self, cases: Sequence[int]) -> list[Any]:
+        return [case for case in cases if self._done(case)[1] != "done"]
+
+    def faults(self, cases: Sequence[int]) -> Iterable[Any]:
+        return [{case: self._done(case)} for case in cases if self._done(case) != (-2, "done")]
+
+
+class Throttle(Flow):
+    """Four notices of a customer at two a second: two leave at once, two wait in the overflow buffer."""
+
+    name, proves = "throttle", "throttler"
+    command = ("run_throttler", "--instance", "a", "--until-idle", "1.5")
+    topics = ("notifications-in", "notifications-out", "notifications-expired", "notifications-changelog")
+    settings = {"THROTTLER_DEFAULT_RATE": "2/s"}
+    NOTICES = 4
+
+    def begin(self) -> None:
+        self.output = Output(self.wire, "notifications-out")
+
+    def arm(self, case: int) -> None:
+        from datetime import UTC, datetime
+
+        def notice(number: int) -> bytes:
+            about = {"notification_id": f"N{case}-{number}", "customer_id": f"C{case}", "recipient": "ada@example.com"}
+            return json.dumps({**about, "message": {"text": "x"}, "created_at": datetime.now(UTC).isoformat()}).encode()
+
+        self.wire.produce([Sample(f"C{case}", "", 0, notice(n), "notifications-in") for n in range(self.NOTICES)])
+
+    def _left(self) -> dict[str, list[str]]:
+        left: dict[str, list[str]] = {}
+        for record in self.output.read():
+            left.setdefault((record.key or b"").decode(), []).append(json.loads(record.value)["notification_id"])
+        return left
+
+    def unfinished(self, cases: Sequence[int]) -> list[Any]:
+        left = self._left()
+        return [case for case in cases if len(set(left.get(f"C{case}", []))) < self.NOTICES]
+
+    def faults(self, cases: Sequence[int]) -> Iterable[Any]:
+        left = self._left()
+        for case in cases:
+            if left.get(f"C{case}") != [f"N{case}-{number}" for number in range(self.NOTICES)]:
+                yield {case: left.get(f"C{case}")}
+
+
+FLOWS: dict[str, type[Flow]] = {
+    flow.name: flow for flow in (Relay, Flush, Ingest, Track, Intake, Replay, Resend, TopicReplay, Throttle)
+}
