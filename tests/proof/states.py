@@ -57,6 +57,7 @@ class Proof:
         for start in range(0, min(most or len(points), len(points)), TOGETHER):
             group = [(self._arm(), point, self._strike(point, result)) for point in points[start : start + TOGETHER]]
             self._judge([(case, point) for case, point, _ in group], result)
+            self.say(f"{result.reached.total()} of {len(points)} points, {len(result.faults)} faults")
         return result
 
     def _arm(self) -> int:
