@@ -293,7 +293,7 @@ class Replay(Flow):
         batches = ReplayBatch.objects.filter(reason=f"case {case}")
         return (
             InventoryStock.objects.get(pk=f"U{case}").quantity, list(letters.values_list("status", flat=True)),
-            list(batches.values_list("state", "resolved")),
+            list(batches.values_list("state", "verified")),
         )  # fmt: skip
 
     def unfinished(self, cases: Sequence[int]) -> list[Any]:
