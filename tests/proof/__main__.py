@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.crash import databases
 from tests.crash.run import alone
-from tests.proof import mutants, run
+from tests.proof import mutants, page, run
 from tests.proof.flows import FLOWS
 from tests.proof.guards import everything
 from tests.services import supervisor
@@ -34,8 +34,12 @@ def main() -> int:
         states.add_argument("--most", type=int, default=0, help="at most so many points a flow; 0: all")
         states.add_argument("--at", type=int, nargs="+", metavar="N", help="only before these effects")
         states.add_argument("--seed", type=int, default=1)
+        states.add_argument("--keep", action="store_true", help="write the outcome where `page` finds it")
         states.add_argument("--logs", type=Path, metavar="DIR", help="keep the logs of the workers there")
+    kinds.add_parser("page", help="write docs/proof.md")
     options = parser.parse_args()
+    if options.kind == "page":
+        return page.main()
     return _guards(options) if options.kind == "guards" else _states(options)
 
 
@@ -71,11 +75,14 @@ def _states(options: argparse.Namespace) -> int:
     urls = databases.named(options.database) if options.database else {
         name: url for name, url in databases.known().items() if name != "sqlite"
     }  # fmt: skip
-    bad = 0
-    for database, url in urls.items():
-        for name in options.flows or FLOWS:
-            bad += alone(run.run, name, database, url, servers, vars(options))
-    return int(bool(bad))
+    outcomes = [
+        alone(run.run, name, database, url, servers, vars(options))
+        for database, url in urls.items()
+        for name in options.flows or FLOWS
+    ]
+    if options.keep:
+        page.keep(outcomes)
+    return int(any(outcome["faults"] for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ STATES = {
 }  # fmt: skip
 
 
-def run(name: str, database: str, url: str, servers: str, options: dict[str, Any]) -> int:
-    """In a process of its own, because Django keeps its first database; how many faults there were."""
+def run(name: str, database: str, url: str, servers: str, options: dict[str, Any]) -> dict[str, Any]:
+    """In a process of its own, because Django keeps its first database; what came of it."""
     kind, began = FLOWS[name], time.monotonic()
 
     def say(text: str) -> None:
@@ -35,14 +35,12 @@ def run(name: str, database: str, url: str, servers: str, options: dict[str, Any
                 proof = Proof(kind(platform, wire, sink), options["kind"], say)
                 result = proof.run(options["most"], options["times"], options["seed"], options["at"])
                 stop_notifiers()
-    reached, least = (
-        sum(result.reached.values()),
-        min((result.reached[n] for n in range(1, result.effects + 1)), default=0),
-    )
-    say(
-        f"{reached} points over {len([n for n in result.reached.values() if n])} of {result.effects} states, each at least "
-        f"{least} times, {result.not_reached} not reached, {len(result.faults)} faults, {time.monotonic() - began:.0f} s"
-    )
+    least = min((result.reached[number] for number in range(1, result.effects + 1)), default=0)
+    outcome = {
+        "database": database, "flow": name, "deed": options["kind"], "effects": result.effects, "reached": result.reached.total(),
+        "least": least, "not_reached": result.not_reached, "faults": len(result.faults), "seed": options["seed"],
+    }  # fmt: skip
+    say(f"{outcome} {time.monotonic() - began:.0f} s")
     for fault in result.faults:
         print(f"FAULT {fault}")
-    return len(result.faults)
+    return outcome
