@@ -11,7 +11,7 @@ from tests.notifications.smtp_sink import Sink
 from tests.proof.flows import FLOWS
 
 STATES = {
-    "EMAIL_CHANNEL": "smtp", "LOG_LEVEL": "WARNING", "KAFKA_SESSION_TIMEOUT_MS": "6000", "REPLAY_HOLD_SECONDS": "0",
+    "EMAIL_CHANNEL": "smtp", "LOG_LEVEL": "ERROR", "KAFKA_SESSION_TIMEOUT_MS": "6000", "REPLAY_HOLD_SECONDS": "0",
     "OUTBOX_RECONCILE_SECONDS": "0", "OUTBOX_BACKOFF_BASE_SECONDS": "0.01", "OUTBOX_GRACE_SECONDS": "0", "KAFKA_WRITERS": "1",
 }  # fmt: skip
 
