@@ -269,7 +269,7 @@ class Replay(Flow):
     """A batch that takes back two sales of a stock which is there by now."""
 
     name, proves = "replay", "ledger"
-    command = ("replay_letters", "--until-idle", "0.5")
+    command = ("replay_letters", "--until-idle", "1.5")  # a batch waits a second for another one of its source
 
     def arm(self, case: int) -> None:
         from buffer.models import InventoryStock
@@ -308,7 +308,7 @@ class Resend(Relay):
     """A batch that sends a mail again which has left; its copy has to leave once, too."""
 
     name = "resend"
-    command = ("replay_letters", "--until-idle", "0.5")
+    command = ("replay_letters", "--until-idle", "1.5")  # a batch waits a second for another one of its source
 
     def arm(self, case: int) -> None:
         from outbox.messages.filters import MessageFilter
