@@ -96,8 +96,8 @@ def _guards() -> Iterator[str]:
 NOT_COVERED = [
     "## What is not covered",
     "",
-    "- The listener of change data capture, notices to people, webhooks, rotation of partitions and the jobs of beat are killed",
-    "  at random (`make crash`), not in each state.",
+    "- The listener of change data capture, notices to people, webhooks, rotation of partitions and the jobs of beat are",
+    "  killed at random (`make crash`), not in each state.",
     "- Two deaths in one cycle; deaths of the database or the broker (`make crash` has them, not in each state).",
     "- Lines between two effects are one state; what a process learns from its own clock between them is a freeze before the",
     "  second effect.",
