@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import base64
+import json
+import os
+import subprocess
+import sys
 
 import pytest
 from django.core.checks import run_checks
+from django.db import connection
 
 from config.environment.env import BadSetting, roles_from_text
 from config.openid import require_fitting
 from config.probes.doctor import _sign_in
 from tests.outbox.sign_in.conftest import actions, log_in
 from tests.outbox.sign_in.provider import CLIENT, SECRET
+from tests.tree import ROOT
 
 DISCOVERY = "/.well-known/openid-configuration"
 ROLES = ["Support", "Operator"]
@@ -152,3 +158,35 @@ def test_groups_may_have_an_equals_sign():
 def test_tokens_without_tls_are_a_warning_of_the_deployment(settings, issuer, warned):
     settings.OIDC_ISSUER = issuer
     assert [message.id for message in run_checks(include_deployment_checks=True)].count("spillway.W004") == warned
+
+
+# -- What a process reads -------------------------------------------------------------------------------
+ASKED = """
+import json, sys
+import django
+django.setup()
+import config.urls
+from django.conf import settings
+print(json.dumps({
+    "backends": settings.AUTHENTICATION_BACKENDS[1:],
+    "rechecks": "outbox.sign_in.recheck.Recheck" in settings.MIDDLEWARE,
+    "routed": any("sign_in" in str(getattr(route, "urlconf_name", "")) for route in config.urls.urlpatterns),
+    "loaded": bool({"jwt", "mozilla_django_oidc"} & set(sys.modules)),
+}))
+"""
+PROVIDER = {
+    "OIDC_ISSUER": "https://id.example", "OIDC_CLIENT_ID": "a", "OIDC_CLIENT_SECRET": "b", "PASSWORD_LOGIN": "off",
+}  # fmt: skip
+WITHOUT = ["django.contrib.auth.backends.ModelBackend"]
+WITH = ["outbox.sign_in.backends.OpenIDBackend", "outbox.sign_in.passwords.BreakGlassBackend"]
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="it brings its own database: once is enough")
+@pytest.mark.parametrize(("given", "backends"), [({}, WITHOUT), (PROVIDER, WITH)], ids=["without", "with"])
+def test_the_library_is_loaded_only_where_a_provider_is_named(given, backends):
+    known = {**os.environ, "DJANGO_SETTINGS_MODULE": "config.settings", "DATABASE_URL": "sqlite:///:memory:", **given}
+    printed = subprocess.run([sys.executable, "-c", ASKED], cwd=ROOT, env=known, capture_output=True, check=True).stdout
+    assert json.loads(printed) == {
+        "backends": backends, "rechecks": bool(given), "routed": bool(given), "loaded": bool(given),
+    }  # fmt: skip
