@@ -27,8 +27,12 @@ class SignInQuerySet(models.QuerySet["SignIn"]):
         unchanged = self.filter(pk=read.pk, checked_at=read.checked_at, leased_until__lte=now)
         return unchanged.update(leased_until=now + LEASE) == 1
 
-    def checked(self, key: str, tokens: dict[str, Any], now: datetime) -> None:
-        self.filter(pk=key).update(sealed_tokens=seal(tokens), checked_at=now, leased_until=now)
+    def keep(self, key: str, tokens: dict[str, Any]) -> None:
+        """At once: those of before may be good no more, whatever the provider answers next."""
+        self.filter(pk=key).update(sealed_tokens=seal(tokens))
+
+    def checked(self, key: str, now: datetime) -> None:
+        self.filter(pk=key).update(checked_at=now, leased_until=now)
 
 
 class SignIn(models.Model):

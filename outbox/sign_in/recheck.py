@@ -64,7 +64,8 @@ def _still_in(key: str, person: User, now: datetime) -> bool:
         return True
     if SignIn.objects.lease(sign_in, now):
         try:
-            SignIn.objects.checked(key, _asked_again(sign_in, person), now)
+            _ask_again(sign_in, person)
+            SignIn.objects.checked(key, now)
             return True
         except ProviderUnavailable as error:
             log.warning("provider_unavailable", error=str(error))
@@ -78,16 +79,16 @@ def _still_in(key: str, person: User, now: datetime) -> bool:
     raise why
 
 
-def _asked_again(sign_in: SignIn, person: User) -> dict[str, str]:
-    """Tokens for the next time. The account has the roles of now. Raises SignInRefused or ProviderUnavailable."""
+def _ask_again(sign_in: SignIn, person: User) -> None:
+    """The account gets the roles of now, the log-in tokens for the next time. Raises SignInRefused or ProviderUnavailable."""
     tokens = sign_in.tokens
     claims: dict[str, Any] = {}
     if refresh_token := tokens.get("refresh_token"):
         tokens |= provider().tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
+        SignIn.objects.keep(sign_in.pk, tokens)
         if tokens.get("id_token") != sign_in.tokens.get("id_token"):
             claims = verified(tokens["id_token"], provider())
     claims = told(tokens.get("access_token"), claims)
     if username_of(claims["sub"]) != person.get_username():
         raise SignInRefused("the provider answers about somebody else (sub)")
     admit(claims)
-    return tokens

@@ -150,6 +150,17 @@ def test_each_refresh_token_is_used_once(provider, inside):
     assert SignIn.objects.get().tokens["refresh_token"] == "refr3sh-3"
 
 
+def test_a_refresh_token_is_kept_whatever_the_provider_answers_next(provider, inside):
+    provider.fails["/me"] = 500
+    later(EARLY)
+    assert refresh(inside).status_code == 200
+    assert SignIn.objects.get().tokens["refresh_token"] == provider.refresh_token == "refr3sh-2"
+    provider.fails.clear()
+    SignIn.objects.update(leased_until=database_now())
+    assert refresh(inside).status_code == 200
+    assert provider.refresh_token == "refr3sh-3"
+
+
 # -- Answers that must not be believed -------------------------------------------------------------------
 def lie_signed(provider):
     provider.sign = lambda claims: signed(claims, OTHER_KEY)
