@@ -66,14 +66,19 @@ def test_while_the_registry_is_away_records_wait_and_what_waits_already_leaves(a
     schemas.fails = 503
     send(avro("acme"), partition=HOME["acme"])
 
+    said: list[str] = []
+
     def comes_back() -> None:
-        wait_for(activity.awaited, 60, "that the throttler waits")
-        schemas.fails = None
+        try:
+            wait_for(lambda: said.append(activity.awaited()) or said[-1], 20, "that the throttler waits")
+        finally:
+            schemas.fails = None
 
     thread = threading.Thread(target=comes_back)
     thread.start()
     run()
     thread.join(60)
+    assert said[-1].startswith("SCHEMA_REGISTRY_URL: the registry answers 503")
     assert len(ids_in(OUTPUT)["acme"]) == 1
     assert activity.awaited() == ""
     assert not DeadLetter.objects.exists()
