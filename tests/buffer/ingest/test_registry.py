@@ -15,6 +15,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from django.db import connections
 
 from buffer.events.models import BufferedEvent
 from buffer.flush.flusher import Flusher
@@ -253,7 +254,14 @@ class reading:
 
     def __init__(self, stream: TransferRequests) -> None:
         self.stop = threading.Event()
-        self.thread = threading.Thread(target=consumer_of(Ingest(stream), Watermarks(), self.stop).run)
+        self.consumer = consumer_of(Ingest(stream), Watermarks(), self.stop)
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        try:
+            self.consumer.run()
+        finally:
+            connections.close_all()
 
     def __enter__(self) -> None:
         self.thread.start()
