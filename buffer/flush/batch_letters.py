@@ -124,7 +124,7 @@ class RefusedBatchLetters(StreamLetters):
         """Free the batches, in the caller's transaction."""
         rows = Batch.objects.parked().filter(pk__in=_ids(letters))
         parked = dict(rows.order_by("pk").select_for_update().values_list("pk", "event_count"))
-        Batch.objects.parked().filter(pk__in=parked).put(Status.CLAIMED)
+        Batch.objects.filter(pk__in=parked).put(Status.CLAIMED)  # they are locked
         if parked:
             # A letter holds the message of its batch.
             again = (
@@ -153,7 +153,7 @@ class RefusedBatchLetters(StreamLetters):
                 continue
             # Its orders first: as soon as the batch is no longer parked they read as sent.
             rows = BufferedEvent.objects.discard_claimed(batch, now)
-            Batch.objects.parked().filter(pk=batch.pk).update(status=Status.DISCARDED)
+            Batch.objects.filter(pk=batch.pk).update(status=Status.DISCARDED)
             orders += rows
             closed.append(batch)
             effects[letter.pk] = Effect("discarded", f"the batch and its {rows} orders are discarded")
@@ -172,7 +172,7 @@ class RefusedBatchLetters(StreamLetters):
             if batch is None or why:
                 effects[letter.pk] = Effect("refused", why)
                 continue
-            Batch.objects.filter(pk=batch.pk, status=Status.DISCARDED).put(Status.PARKED)
+            Batch.objects.filter(pk=batch.pk).put(Status.PARKED)
             rows = BufferedEvent.objects.discarded_with(batch).update(status="claimed", updated_at=now)
             orders += rows
             opened.append(batch)

@@ -9,10 +9,13 @@ import msgspec
 import pytest
 
 from buffer.events.models import Batch, BufferedEvent
+from buffer.flush import supplement
 from buffer.flush.flusher import Flusher
 from config.admin.levers import Operator
 from config.database.clock import database_now
+from config.database.retry import Stale
 from config.kafka import Refused
+from config.payload import digest
 from outbox.letters import redelivery
 from outbox.letters.edits import requeue_copy
 from outbox.letters.levers import pull
@@ -145,6 +148,25 @@ def test_one_that_was_made_up_for_is_not_restored(shop):
     shop.say(S1=10)
     shop.requeue("late")
     assert shop.restore("publish") == (0, ["a later supplement has sent what it would have said"])
+    shop.flush()
+    assert shop.downstream == {"S1": 10}
+
+
+def test_one_that_somebody_else_makes_up_for_meanwhile_is_not_made_up_for_again(shop, monkeypatch):
+    shop.say(S1=8)
+    shop.requeue("late")
+    shop.refuse_and_discard()
+    shop.say(S1=10)
+
+    def meanwhile(payload):
+        Batch.objects.filter(status="discarded").update(made_up_at=database_now())
+        return digest(payload)
+
+    monkeypatch.setattr(supplement, "digest", meanwhile)
+    with pytest.raises(Stale, match="a discarded supplement has changed"):
+        shop.requeue("late")
+    monkeypatch.undo()
+    shop.requeue("late")
     shop.flush()
     assert shop.downstream == {"S1": 10}
 

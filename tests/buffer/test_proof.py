@@ -6,7 +6,7 @@ import pytest
 from django.db import DataError, transaction
 
 from buffer.events import levers as buckets
-from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.events.models import NO_BATCH, Batch, Bucket, BufferedEvent
 from buffer.flush.flusher import Flusher
 from config.admin.levers import Operator
 from config.database.clock import database_now
@@ -192,3 +192,18 @@ def test_a_restored_discard_parks_the_batch_again_with_its_orders(refused, flush
     flush()
     assert look(refused)[0] == "resolved"
     assert BufferedEvent.objects.get().status == "sent"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_discard_is_not_undone_without_its_orders(refused, ingest, records, again):
+    """One was opened again; if it was withdrawn then, it is discarded once more, and no longer with its batch."""
+    levers.pull("discard", [refused.pk], ME, "the warehouse is closed")
+    ingest(records(order("A1", items={"S1": 5})))
+    requeue(DeadLetter.objects.get(reason="late_event"))
+    if again:
+        buckets.withdraw([BufferedEvent.objects.get().pk], ME, "x")
+    outcome = levers.pull("restore", [refused.pk], ME, "it is not")
+    assert [why for _letter, why in outcome.refused] == [
+        "1 of its 1 orders were opened again, or their month was dropped"
+    ]
+    assert (Batch.objects.get().status, BufferedEvent.objects.get().batch_id) == ("discarded", NO_BATCH)

@@ -7,9 +7,11 @@ from django.db import transaction
 
 from buffer.events.levers import withdraw
 from buffer.events.models import Batch, Bucket, BufferedEvent
+from buffer.flush import supplement as making
 from buffer.flush.flusher import Flusher
 from config.admin.levers import Operator
 from config.database.retry import Stale
+from config.payload import digest
 from outbox.letters.levers import pull
 from outbox.letters.models import DeadLetter
 from tests.buffer.flush.test_flusher import urge
@@ -71,15 +73,30 @@ def test_a_supplement_that_is_made_again_has_the_same_id(late):
     assert supplement(late).pk == first
 
 
-def test_an_order_that_changes_although_it_is_locked_is_refused(late, stream, monkeypatch):
-    difference = stream.difference
+@pytest.mark.parametrize(
+    ("withdrawn", "meanwhile"),
+    [
+        (False, {"status": "discarded"}),
+        (False, {"revision": 1}),
+        (True, {"status": "pending"}),
+        (True, {"revision": 1}),
+    ],
+)
+def test_an_order_that_changes_although_it_is_locked_is_refused(
+    late, ingest, records, stream, monkeypatch, withdrawn, meanwhile
+):
+    if withdrawn:
+        ingest(records(order("A2")))
+        withdraw([BufferedEvent.objects.get(order_id="A2").pk], Operator("test"), "not wanted")
+        ingest(records(order("A2", items={"S1": 5})))
+        late = DeadLetter.objects.get(business_key="A2")
 
-    def meanwhile(*given):
-        BufferedEvent.objects.update(status="discarded")
-        return difference(*given)
+    def changed(payload):
+        BufferedEvent.objects.filter(order_id=late.business_key).update(**meanwhile)
+        return digest(payload)
 
-    monkeypatch.setattr(stream, "difference", meanwhile)
+    monkeypatch.setattr(making, "digest", changed)
     with pytest.raises(Stale, match="1 of 1 locked orders have changed"):
         pull("requeue", [late.pk], Operator("test"), "x")
-    assert DeadLetter.objects.get().status == "open"
+    assert DeadLetter.objects.get(pk=late.pk).status == "open"
     assert not Batch.objects.filter(reason="supplement").exists()

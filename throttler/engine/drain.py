@@ -177,7 +177,7 @@ class Drain:
         """How many of the rows in hand may leave now: sent at the rate, or expired at once."""
         page, terms = self.pages.get(key), self.terms_of(key[1])
         _part, lane = self.find(key)
-        if not page or lane is None or key in self.suspended or key in self.refused:
+        if not page or lane is None or key in self.suspended:
             return 0
         room = 0 if terms.held else allowance(terms.rates, lane.limiter, now, len(page))
         ready = 0

@@ -161,3 +161,14 @@ def test_a_batch_that_is_no_longer_parked_is_neither_freed_nor_discarded(claimed
     assert (Batch.objects.values().get(), DeadLetter.objects.get().status) == (before, "open")
     assert BufferedEvent.objects.filter(status__stored="claimed").exists()
     assert locks[-2:] == ["outbox_deadletter", "buffer_batch"]
+
+
+def test_a_batch_that_is_no_longer_discarded_is_not_parked_again(claimed, producer):
+    producer.outcomes = [Refused("too large")]
+    publish(claimed.batches, claimed.token, producer)
+    letter = DeadLetter.objects.get()
+    assert pull("discard", [letter.pk], Operator("test"), "x").acted == 1
+    Batch.objects.update(status="sent")
+    [(_, why)] = pull("restore", [letter.pk], Operator("test"), "x").refused
+    assert why == "its batch is not kept any more, or was not discarded"
+    assert (Batch.objects.get().status, DeadLetter.objects.get().status) == ("sent", "discarded")

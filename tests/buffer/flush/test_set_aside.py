@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, transaction
 
 from buffer.events.models import Batch, Bucket, BufferedEvent
 from buffer.flush import claim as claiming
@@ -233,6 +233,16 @@ def test_an_order_that_changes_before_it_is_set_aside_is_left_alone(ingest, reco
     assert states() == {"A1": "pending"}
     assert not DeadLetter.objects.exists()
     assert len(claim(stream).batches) == 1
+
+
+def test_the_bucket_of_an_order_that_was_set_aside_counts_one_less(ingest, records, stream):
+    """Also where the flusher dies before it looks at the bucket again, which would count it anew."""
+    ingest(records(order("A1", items=POISON), order("A2")))
+    candidate = claiming.Candidate._make(Bucket.objects.values_list(*claiming.Candidate._fields).get())
+    with transaction.atomic():
+        poison, _good = claiming._open_events(stream, [candidate])["WH-1"]
+    assert claiming.set_aside(stream, candidate.id, poison, ValueError("no such SKU"))
+    assert Bucket.objects.get().open_count == 1
 
 
 def test_the_page_of_the_order_leads_to_the_letter(ingest, records, flush, refused, admin_client):

@@ -6,10 +6,13 @@ import pytest
 from django.db import connection, transaction
 
 from buffer.events.models import Bucket, BufferedEvent
+from buffer.ingest import handler as ingesting
+from buffer.ingest.batch import OrderClassifier
 from buffer.ingest.handler import Ingest
 from buffer.partitioned import add_months
 from config.database.clock import database_now
 from config.database.dialects.vendors import dialect_for
+from config.database.retry import Stale
 from config.kafka import RecordBatch
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.progress import Trends
@@ -98,6 +101,22 @@ def test_a_change_after_the_claim_is_one_letter(ingest, records):
     assert bytes(letter.payload) == order(items={"S1": 9})
     assert only_event().payload == order().decode()
     assert (counted("late"), counted("redelivered")) == (1, 3)
+
+
+def test_an_order_that_changes_while_it_is_classified_is_classified_again(ingest, records, monkeypatch):
+    """Somebody has requeued a letter of it meanwhile: what was seen belongs to another payload."""
+    ingest(records(order()))
+    send_everything()
+
+    class Meanwhile(OrderClassifier):
+        def __init__(self, stored):
+            super().__init__(stored)
+            BufferedEvent.objects.update(payload_hash="another")
+
+    monkeypatch.setattr(ingesting, "OrderClassifier", Meanwhile)
+    with pytest.raises(Stale):
+        ingest(records(order(items={"S1": 5})))
+    assert not DeadLetter.objects.exists()
 
 
 def test_every_later_change_is_a_letter_even_within_one_batch(ingest, records):

@@ -21,3 +21,9 @@ def test_a_late_record_is_late_once_and_then_redelivered_whatever_was_seen_after
     assert (order.seen, order.seen_hash) == (at(2), "v2")
     for again in (order, sent(order.seen, order.seen_hash)):
         assert [again.verdict(at(1), "v1"), again.verdict(at(2), "v2")] == ["redelivered", "redelivered"]
+
+
+def test_what_is_older_than_the_row_is_no_news_although_it_is_newer_than_what_was_seen_late():
+    """A requeued letter, or a version that came while the order was open again, has moved the row past it."""
+    stored = sent(at(2), "v2").stored._replace(source_offset=5, source_timestamp=1005)
+    assert OrderClassifier(stored).verdict(at(3), "v3") == "redelivered"

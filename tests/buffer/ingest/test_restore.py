@@ -12,6 +12,7 @@ import pytest
 from django.db import connection, transaction
 
 from buffer.events.models import Bucket, BufferedEvent
+from buffer.ingest import handler as ingesting
 from buffer.ingest.after_restore import Regain, SentOrders, Version
 from buffer.ingest.handler import Ingest
 from config.database.clock import database_now
@@ -125,3 +126,14 @@ def test_two_writers_close_their_gaps_at_once(stream, records):
     }
     assert Bucket.objects.get().open_count == counters.totals("transfer-requests")["open"] == 30
     assert (regaining.gaps, handler.regaining) == ({}, None)
+
+
+def test_a_further_gap_is_closed_beside_those_that_are_known(stream, monkeypatch):
+    """A batch under way may close one of them: it has the same gaps in hand."""
+    monkeypatch.setattr(ingesting, "read_sent", lambda *_: SentOrders())
+    handler = Ingest(stream)
+    handler.regain({"transfer-requests": TOPIC_ID}, {("transfer-requests", 0): 5})
+    under_way = handler.regaining.gaps
+    handler.regain({"transfer-requests": TOPIC_ID}, {("transfer-requests", 1): 9})
+    assert handler.regaining.gaps is under_way
+    assert under_way == {("transfer-requests", 0): 5, ("transfer-requests", 1): 9}

@@ -1,7 +1,7 @@
 """Orders that were sent since the backup: the very version that was sent, while it waits, and no other."""
 
 import uuid
-from contextlib import closing
+from contextlib import closing, nullcontext
 from types import SimpleNamespace
 
 import msgspec
@@ -10,6 +10,7 @@ import pytest
 from buffer.events.models import BufferedEvent
 from buffer.flow import Aggregator
 from buffer.flush.freeze import headers_of
+from buffer.ingest import after_restore
 from buffer.ingest.after_restore import SentOrders, Version, mark_sent, read_sent, versions_in
 from buffer.ingest.handler import Ingest
 from buffer.ingest.rebuild import rebuild
@@ -65,6 +66,15 @@ def test_a_batch_of_ours_is_known_whatever_headers_somebody_adds(stream):
     record = SimpleNamespace(value=VALUE, headers=[*ODD, *HEADERS])
     assert versions_in(stream, record, "t") == [(("A1", "WH-1"), Version(BATCH, 0, 3))]
     assert versions_in(stream, record, "another") == ()
+
+
+def test_of_an_order_in_two_batches_the_newer_version_is_what_was_sent(stream, monkeypatch):
+    """A supplement says a later one; where copies of both stand in the topic, whichever comes last."""
+    places = ("[[0,3]]", "[[0,7]]", "[[0,3]]")
+    found = [SimpleNamespace(value=VALUE, headers=changed("positions", place.encode())) for place in places]
+    reader = nullcontext(SimpleNamespace(batches=lambda: [found]))
+    monkeypatch.setattr(after_restore, "Reader", lambda _topic: reader)
+    assert read_sent(stream, "t").versions == {("A1", "WH-1"): Version(BATCH, 0, 7)}
 
 
 @pytest.mark.parametrize("timestamp", [-1, -(2**62), 2**62])

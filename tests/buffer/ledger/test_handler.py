@@ -6,8 +6,10 @@ import pytest
 
 from buffer.ledger import handler as track
 from buffer.ledger import statements as record_module
+from buffer.ledger.batch import Prepared, Tracked
 from buffer.ledger.flow import Ledger
 from buffer.ledger.handler import Track
+from buffer.ledger.topics import Movements
 from buffer.models import InventoryStock, InventoryTracking
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
@@ -283,9 +285,10 @@ def test_a_key_that_another_worker_records_meanwhile_is_found(policy, monkeypatc
     policy(negative_stock="park")
     looks = [{}]
     monkeypatch.setattr(track, "read_known", lambda *query: looks.pop() if looks else record_module.read_known(*query))
-    assert outcomes(write(first))["duplicate"] == 1
+    found = outcomes(write(first, record(paid("S2", A=2))))
+    assert (found["duplicate"], found["applied"]) == (1, 1)
     assert not looks
-    assert quantities() == {"A": 9} == sums()
+    assert quantities() == {"A": 7} == sums()
 
 
 # -- the two ends of a transfer cancel out, whatever comes under its id ------------------------------
@@ -302,6 +305,14 @@ def test_a_transfer_that_comes_again_with_another_end_moves_nothing(same_batch, 
     assert quantities() == {"A": 95, "B": 105, "C": 100, "D": 100}
     assert letters() == ["conflicting_effect"]
     assert all(check.ok for check in Ledger().verify())
+
+
+def test_a_whole_movement_that_names_fewer_stocks_in_the_same_batch_is_looked_at_one_by_one():
+    prepared = Prepared()
+    for deltas in ({"A": -2, "B": 1, "C": 1}, {"A": -2, "B": 1}):
+        assert not prepared.contradicts
+        prepared.add(Tracked(record(("stock", b"{}")), Movements("SPLIT", "1", deltas, whole=True), 0))
+    assert prepared.contradicts
 
 
 def test_of_a_transfer_whose_one_end_was_lost_the_other_is_restored():

@@ -1,5 +1,6 @@
 """The consumer's rounds: what was polled while the writer was busy, and what then becomes a batch."""
 
+import asyncio
 import threading
 from types import SimpleNamespace
 
@@ -84,6 +85,45 @@ def test_no_more_wait_than_one_poll_may_bring(consumer, settings):
     consumer.source.gate.set()
     assert consumer.backend.drain(30)
     assert consumer.source.batches == [[0], [1, 2]]
+
+
+def test_nothing_is_written_of_a_partition_that_was_taken_away_nor_behind_it(consumer, monkeypatch):
+    """The writer is busy until then: a watermark of what came behind would skip what was not written."""
+    asked, again = [], []
+    consumer.backend.close()
+    consumer.backend = SimpleNamespace(
+        deal=lambda records: [("one", records[:1]), ("two", records[1:])],
+        submit=lambda to, _batch, timeout: asked.append(to),
+        waiting=False,
+        close=lambda: None,
+    )
+    monkeypatch.setattr(consumer.member, "owned", set)
+    monkeypatch.setattr(consumer.member, "hold", lambda _hold: None)
+    monkeypatch.setattr(consumer.member, "start_over", again.append)
+    consumer.polls = [[]]
+    consumer._submit_all([record(0), record(1)])
+    assert (asked, again) == (["one"], [{("t", 0)}])
+
+
+def test_what_is_in_hand_is_stored_before_a_partition_is_given_up(consumer, monkeypatch):
+    left, committed = [2], []
+
+    class Backend:
+        busy = property(lambda _self: left[0] > 0)
+        close = staticmethod(lambda: None)
+
+    async def nap(_consumer, _seconds):
+        left[0] -= 1
+
+    async def commit_inside():
+        committed.append(left[0])
+
+    consumer.backend.close()
+    consumer.backend, consumer.committer = Backend(), SimpleNamespace(commit_inside=commit_inside)
+    consumer.member.consumer = None
+    monkeypatch.setattr("config.kafka.internals.nap", nap)
+    asyncio.run(consumer.finish())
+    assert committed == [0]
 
 
 def test_a_broker_that_is_away_is_told_for_two_seconds_at_most_that_a_member_leaves(consumer):

@@ -78,6 +78,14 @@ def test_a_position_that_was_passed_takes_no_offset_back():
     assert [found[client.TopicPartition(*TP)].offset for found in committed] == [120, 130]
 
 
+def test_an_offset_of_a_partition_that_was_taken_away_is_not_committed():
+    consumer, committed = Broker(), []
+    consumer.commit_async = committed.append
+    offsets = Offsets(consumer, SimpleNamespace(finished=lambda: [Done(3, {TP: 120, (TP[0], TP[1] + 1): 7})]))
+    assert offsets.commit_soon()
+    assert [found.keys() for found in committed] == [{client.TopicPartition(*TP)}]
+
+
 def test_an_offset_of_a_topic_that_is_no_more_is_not_committed_to_the_next_one(monkeypatch):
     monkeypatch.setattr("config.kafka.internals.topic_id_of", lambda _consumer, _topic: "new")
     consumer, committed = Broker(), []

@@ -97,6 +97,24 @@ def test_an_alarm_that_cannot_be_stored_is_stored_later(placing, broker, positio
     assert "the log ends at 10" in positions.alarms[TP]
 
 
+def test_after_a_restore_the_handler_is_told_how_far_the_gap_reaches(placing, broker, monkeypatch, transactional_db):
+    told = []
+    placing.handler.regain = lambda *given: told.append(given)
+    monkeypatch.setattr("config.kafka.internals.committed_of", lambda *_asked, timeout_ms: {TP: 80})
+    assert placing.place(broker, {TP}) == {TP: Start(50)}
+    assert told == [({"orders": ""}, {TP: 80})]
+
+
+def test_a_topic_that_was_created_again_shows_in_a_partition_that_was_always_empty(
+    placing, broker, positions, monkeypatch, transactional_db
+):
+    monkeypatch.setattr("config.kafka.internals.topic_id_of", lambda _consumer, _topic: "new")
+    monkeypatch.setattr("config.kafka.internals.committed_of", lambda *_asked, timeout_ms: {})
+    positions.load = lambda group, topics: {TP: Mark("old", 50), ("orders", 1): Mark("", 0)}
+    starts = placing.place(broker, {("orders", 1)})
+    assert "created again" in starts["orders", 1].alarm
+
+
 def test_nothing_is_stopped_or_reset_before_the_group_has_confirmed_it(placing, broker, positions, transactional_db):
     broker.end = 10
     placing.place(broker, {TP})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -97,12 +98,33 @@ def test_of_a_record_that_is_refused_the_rest_is_given_up(broker):
     assert (verdict.index, broker.asked) == (1, ["records", "begin_abort"])
 
 
-def test_a_right_that_is_missing_is_the_matter_of_no_record(broker):
+@pytest.mark.parametrize("other", [TopicAuthorizationFailedError("t"), TOO_LARGE])
+def test_a_right_that_is_missing_is_the_matter_of_no_record(broker, other):
     """The client fails everything in the transaction with it, whichever topic it is about."""
-    broker.errors = [(index, TopicAuthorizationFailedError("t")) for index in range(2)]
+    broker.errors = [(0, other), (1, TopicAuthorizationFailedError("t"))]
     with pytest.raises(client.AuthorizationError):
         committed(broker)
     assert broker.asked == ["records"]
+
+
+def test_a_record_that_no_request_can_carry_is_refused_before_anything_is_sent(broker):
+    producer = TransactionalProducer("id", LIMIT)
+    producer.rebuild()
+    producer.begin()
+    for size in (1, client.MAX_REQUEST_BYTES):
+        producer.send("t", 0, None, b"x" * size, [])
+    verdict = producer.commit({("t", 0): 7}, MEMBER)
+    assert (type(verdict), verdict.index, broker.asked[-1]) == (RefusedRecord, 1, "begin_abort")
+
+
+@pytest.mark.parametrize(("holder", "built"), [("another", False), ("m", True), ("", True)])
+def test_while_another_member_has_the_name_no_producer_is_built(broker, monkeypatch, holder, built):
+    """It has the transactional id as well, and would be fenced."""
+    monkeypatch.setattr("config.kafka.transactional_producer.holder_of_name", lambda *_: holder)
+    producer = TransactionalProducer("id", LIMIT)
+    with nullcontext() if built else pytest.raises(client.KafkaError, match="another member is named of g"):
+        producer.rebuild(MEMBER._replace(group_instance_id="named"))
+    assert producer.usable is built
 
 
 def test_a_group_that_may_not_be_written_is_no_doubt_either(broker):

@@ -1,11 +1,13 @@
 """The writer: a batch is stored, run again, waited for or bisected, and never skipped."""
 
 import time
+from datetime import timedelta
 
 import pytest
 from django.db import DataError, OperationalError, connection, transaction
 
 from config.database import retry
+from config.database.clock import database_now
 from config.kafka.consumer.writer import Handler, LogEndSeen, Writer, Writers
 from config.kafka.positions import Passed
 from config.kafka.records import RecordBatch, Replayed
@@ -226,6 +228,15 @@ def test_a_beat_reports_the_reach_asks_the_handler_what_to_store_and_for_pressur
     found = Watermark.objects.get()
     assert (found.end_offset, found.caught_up_at is not None, writer.pressed) == (2, True, True)
     assert handler.beats == 1
+
+
+def test_an_end_counts_as_reached_when_it_was_looked_at_and_only_if_it_was_reached():
+    now = database_now()
+    reached, seen = (
+        Writer._reach(LogEndSeen(2, time.monotonic() - 100, caught_up=caught_up), now) for caught_up in (True, False)
+    )
+    assert now - reached.caught_up_at > timedelta(seconds=99)
+    assert (seen.end_offset, seen.caught_up_at) == (2, None)
 
 
 def test_what_is_done_says_which_topic_its_offsets_belong_to(writer):

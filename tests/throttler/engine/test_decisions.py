@@ -138,3 +138,49 @@ def test_a_letter_with_a_writer_of_its_own_holds_the_offset_to_commit_and_not_th
     assert (part.position, part.stored_upto(), part.waiting) == (11, 12, 1)
     part.stored(0, 1)
     assert (part.position, part.waiting) == (13, 0)
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_the_rate_of_all_lets_in_whom_it_has_room_for_and_is_spent(desk, room):
+    spent = []
+    desk.decider.output = SimpleNamespace(has_room=lambda _now: room, spend=spent.append)
+    desk.take(10)
+    assert (desk.went, spent) == (([1, 0, 0, 0, 0], [1]) if room else ([0, 1, 0, 0, 0], []))
+
+
+def test_what_comes_again_is_stored_under_the_newest_day(desk):
+    """What came before it may be drained meanwhile, and the lane read from that day on."""
+    for offset, day in ((10, 0), (11, 0), (12, 1)):
+        desk.take(offset, now=NOW + day * 24 * TTL)
+    desk.take(11)
+    newest = desk.part.lanes["acme"].newest
+    assert [row.day for _decoded, row in desk.out.rows[-2:]] == [newest, newest] != [desk.part.lanes["acme"].day] * 2
+
+
+def test_a_clock_that_went_back_a_day_puts_no_row_under_an_earlier_day_than_the_one_before(desk):
+    for offset, day in ((10, 0), (11, 0), (12, 1), (13, 0)):
+        desk.take(offset, now=NOW + day * 24 * TTL)
+    first, *later = (row.day for _decoded, row in desk.out.rows)
+    assert (first, later) == (day_of(NOW), [day_of(NOW + 24 * TTL)] * 2)
+
+
+def test_what_went_live_is_not_stored_when_it_comes_again(desk):
+    for _ in range(2):
+        desk.take(10)
+        assert desk.went == [1, 0, 0, 0, 0]
+
+
+def test_what_may_have_been_a_letter_before_a_reset_is_counted_apart(desk):
+    desk.part.decided_before = 11
+    for offset in (10, 11):
+        desk.take(offset, letter="a letter")
+    assert desk.part.totals == {"read": 2, "parked": 2, "parked_again": 1}
+
+
+def test_the_marks_of_transactions_move_a_partition_forward_only(desk):
+    part = desk.part
+    part.decided = 14
+    for position, moved in ((12, True), (11, False), (15, True)):
+        part.touched = False
+        part.pass_to(position)
+        assert (part.read, part.decided, part.touched) == (max(position, 12), max(position, 14), moved)

@@ -1,5 +1,6 @@
 """Backlogs leave at their rate, in order, from pages read ahead; what is too old goes to the expired ones."""
 
+from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -255,3 +256,29 @@ def test_a_store_that_is_away_is_not_asked_all_the_time(basin):
         basin.drain.round(basin.now, 1000, Decisions())
     assert 2 <= basin.asks <= 6
     assert basin.run(1) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("poison", [100, 102])
+def test_nothing_behind_a_refused_message_leaves_before_that_is_a_letter(basin, poison):
+    lane = basin.waits("a", range(100, 105))
+    basin.answer()
+    basin.drain.poisoned[0, poison] = "too large"
+    assert basin.run(1) == list(range(100, poison))
+    row = basin.drain.refused[0, "a"]
+    assert row.offset == poison
+    assert basin.drain.pass_over((0, "a"), replace(row), basin.now) is None, "the answer to an earlier question"
+    assert basin.run(1) == []
+    assert basin.drain.pass_over((0, "a"), row, basin.now) == (basin.part, lane)
+    assert basin.run(1) == list(range(poison + 1, 105))
+    assert basin.part.totals["refused"] == 1
+
+
+def test_a_lane_that_was_repaired_is_read_again_from_where_it_stands(basin):
+    """What was in hand came from a store that had lost the row between."""
+    basin.waits("a", range(100, 104))
+    (asked,) = basin.drain.wanted()
+    basin.drain.pages[0, "a"] = deque(basin.rows["a", at] for at in (100, 102))
+    basin.drain.take(Page(asked, 3), basin.now)
+    basin.drain.resume((0, "a"), basin.now)
+    basin.answer()
+    assert basin.run(1) == [100, 101, 102, 103]

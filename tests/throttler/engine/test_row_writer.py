@@ -1,7 +1,9 @@
 """Rows and letters through the real writer into the database, and pages back."""
 
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.db import OperationalError, transaction
@@ -11,8 +13,9 @@ from config.kafka import RecordBatch, Replayed
 from config.kafka.consumer.writer import Writer
 from outbox.letters.burial import Letter
 from outbox.models import DeadLetter, Watermark
+from throttler.engine import row_writer
 from throttler.engine.drain import PageReader
-from throttler.engine.row_writer import NoPositions, RowHandler, ToStore
+from throttler.engine.row_writer import NoPositions, RowHandler, ToStore, WriterQueue
 from throttler.models import OverflowMessage
 from throttler.overflow.django import DjangoStore
 from throttler.overflow.store import LaneRange, OverflowRow
@@ -105,3 +108,17 @@ def test_a_store_that_fails_answers_nothing_and_the_next_question_is_answered(wr
             assert reader.pages.get(timeout=20).count is None
         reader.ask(asked)
         assert len(reader.pages.get(timeout=20).rows) == 1
+
+
+def test_a_round_is_stored_once_the_rows_of_all_its_partitions_are(monkeypatch, today):
+    """Of a partition its oldest row holds the offset back, wherever that stood in the round."""
+    monkeypatch.setattr(row_writer, "MOST", 2)
+    proven = []
+    waiting = WriterQueue(SimpleNamespace(busy=False, submit=lambda _batch, upto, timeout: proven.append(upto)))
+    other = replace(stowed(5, today), partition=4)
+    batches = waiting.put([stowed(9, today), stowed(7, letter="no value"), other])
+    assert [(number, batch.first, batch.last) for number, batch in batches] == [(3, 7, 9), (4, 5, 5)]
+    waiting.push()
+    assert (proven, waiting.busy) == ([0], True)
+    waiting.push()
+    assert (proven, waiting.busy) == ([0, 1], False)

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 
 from config.database.clock import database_now
 from outbox.bookkeeping import counters
@@ -58,3 +59,16 @@ def test_an_owner_goes_when_others_report_its_partitions(now):
     report_owner("works", [0], True, now)
     assert sweep(now) == 2
     assert set(LaneOwner.objects.values_list("name", flat=True)) == {"last", "works"}
+
+
+def test_an_owner_that_reports_while_it_is_swept_stays(now):
+    report_owner("slept", [], True, now - timedelta(days=2))
+
+    def meanwhile(execute, sql, *rest):
+        if sql.startswith("DELETE"):
+            LaneOwner.objects.update(updated_at=now)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(meanwhile):
+        assert sweep(now) == 0
+    assert LaneOwner.objects.get().name == "slept"

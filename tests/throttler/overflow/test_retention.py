@@ -40,11 +40,18 @@ def partition(at):
     ("reported", "why"),
     [
         (lambda: (owner(), waits(OLD)), "c1 has had messages waiting"),
+        (lambda: (owner(), waits(None)), "c1 has had messages waiting in partition 0 since an unknown day"),
         (lambda: (owner(), waits(TODAY, at=BEFORE)), "c1 was last reported"),
         (lambda: (owner(), partition(BEFORE)), "partition 4 was last reported"),  # its owner cannot write the rest
         (lambda: owner(at=BEFORE), "owner one last reported"),
     ],
-    ids=["waits since then", "lane before it ended", "partition before it ended", "owner before it ended"],
+    ids=[
+        "waits since then",
+        "waits since nobody knows when",
+        "lane before it ended",
+        "partition before it ended",
+        "owner before it ended",
+    ],
 )
 def test_a_day_that_somebody_may_still_read_is_kept(reported, why):
     reported()

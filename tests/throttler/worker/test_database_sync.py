@@ -8,13 +8,14 @@ import pytest
 
 from config.database.clock import database_now
 from config.kafka import topic_name
+from config.kafka.transactional_producer import FencedInstance
 from outbox.bookkeeping.models import Watermark
 from outbox.letters.models import DeadLetter
 from tests.throttler.worker.bench import Bench
 from throttler.engine.output_transaction import INPUT
 from throttler.engine.row_writer import GROUP
 from throttler.lanes.read_model import take_name
-from throttler.models import LanePartition
+from throttler.models import Lane, LaneOwner, LanePartition
 from throttler.worker.database_sync import DatabaseSync
 
 pytestmark = pytest.mark.django_db
@@ -89,3 +90,41 @@ def test_a_partition_that_stops_before_it_was_ever_reported_says_so_and_a_known_
     told = Watermark.objects.of_group(GROUP).order_by("partition").values_list("next_offset", "topic_id", "alarm")
     assert list(told) == [(0, "", "its offset has no changelog"), (9, "t", "another topic")]
     assert DeadLetter.objects.filter(step="position").count() == 2
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_who_was_fenced_reports_nothing(settings, fenced):
+    bench = Bench(settings)
+    sync = DatabaseSync(bench.owner, "a", transactions=True)
+    bench.adopt()
+    bench.turn()
+    bench.owner.want_snapshot()
+    bench.turn()
+    if fenced:
+        bench.owner.member = bench.owner.metadata
+        bench.owner._refusal = bench.owner.metadata, FencedInstance("another member is a of throttler")
+    sync._report()
+    assert LanePartition.objects.count() == LaneOwner.objects.count() == (not fenced)
+
+
+def test_what_the_database_did_not_take_is_told_again_with_all_that_waits(settings, monkeypatch):
+    """It may have come back from a backup meanwhile."""
+    bench = Bench(settings)
+    sync = DatabaseSync(bench.owner, "a", transactions=True)
+    bench.adopt()
+    bench.arrive(range(11))
+
+    def report():
+        bench.turn()
+        bench.owner.want_snapshot()
+        bench.turn()
+        sync._report()
+
+    report()
+    with monkeypatch.context() as away:
+        away.setattr(sync, "_write", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            report()
+    Lane.objects.all().delete()
+    report()
+    assert Lane.objects.get().backlog == 1

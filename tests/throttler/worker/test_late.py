@@ -66,3 +66,21 @@ def test_the_rate_of_all_saves_up_nothing_while_what_it_allowed_is_on_its_way(se
     assert output.allowance(bench.clock.now()) == 0
     bench.time += SAVED_US // 2
     assert output.allowance(bench.clock.now()) == 50
+
+
+def test_the_rate_of_all_is_spent_by_those_who_wait_before_those_who_come(settings):
+    bench = Bench(settings)
+    budget = [12]
+    bench.context.output = SimpleNamespace(
+        allowance=lambda _now: budget[0], spend=lambda count: budget.append(budget.pop() - count), settled=lambda _now: None,
+        meter=SimpleNamespace(measure=lambda *_: None, sent=lambda _customers: None),
+    )  # fmt: skip
+    bench.context.decider.output = bench.context
+    bench.adopt()
+    bench.arrive(range(14))
+    bench.run(2)
+    assert (bench.producer.numbers(), budget) == (list(range(12)), [0])
+    budget[0] = 1
+    bench.arrive([14], "b")
+    bench.run(1)
+    assert (bench.producer.numbers(), budget) == (list(range(13)), [0])

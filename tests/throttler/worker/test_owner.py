@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from config.kafka import client
-from config.kafka.transactional_producer import RefusedByGroup, Unknown
+from config.kafka import Mark, client
+from config.kafka.transactional_producer import RefusedByGroup, RefusedRecord, Unknown
 from config.telemetry import metrics
 from tests.exported import exported
 from tests.throttler.worker.bench import Bench
@@ -200,3 +200,37 @@ def test_a_restore_forgets_nothing_of_what_left_late(bench, fate, late_us):
     bench.arrive(range(10, 30))
     bench.turn()
     assert len(bench.producer.numbers()) == before, "a burst has left a moment ago"
+
+
+def test_a_position_of_another_topic_passes_nothing(bench):
+    part = bench.adopt()
+    for topic_id, read in (("another", 0), ("t", 7)):
+        bench.owner.post(bench.owner.passed, {0: Mark(topic_id, 7)})
+        bench.turn()
+        assert part.read == read
+
+
+def test_a_partition_of_which_too_much_waits_for_the_store_rests_until_half_of_it_is_stored(bench, settings):
+    settings.THROTTLER_STALL_RECORDS = 10
+    bench.adopt()
+    stalled = []
+    for offsets in (range(13), range(13, 17), range(17, 21)):  # ten go live, then 3, 4 and 4 wait
+        bench.arrive(offsets)
+        bench.turn()
+        stalled.append(bench.owner.stalled)
+    for _batch, number in bench.store.jobs:
+        bench.store.done.put(SimpleNamespace(sequence=number))
+        bench.turn()
+        stalled.append(bench.owner.stalled)
+    assert stalled == [set(), set(), {0}, {0}, set(), set()]
+
+
+def test_a_record_that_the_broker_refuses_is_a_letter_when_it_comes_again(bench):
+    bench.adopt()
+    bench.producer.fate = RefusedRecord(1, "notifications-out", 0, "too large")
+    for _ in range(2):
+        bench.arrive(range(3))
+        bench.turn()
+        bench.adopt()
+    letters = [(one.offset, one.letter.reason) for batch, _number in bench.store.jobs for one in batch.records]
+    assert (letters, bench.producer.numbers()) == ([(1, "broker_refused")], [0, 2])

@@ -17,11 +17,11 @@ class Scene:
 
     def __init__(self):
         self.outcomes, self.adopted, self.alarms = {}, [], {}
-        self.known = Recalled({})
+        self.known, self.ready = Recalled({}), True
         restoring = SimpleNamespace(ask=lambda numbers: None, ready=self._ready, forget=lambda numbers: None)
         self.placing = RestoredPlacing(
             restoring, TP[0], lambda part, forgotten: self.adopted.append(part),
-            lambda numbers, then: then(numbers), lambda: True, lambda *asked: self.known, self.alarms,
+            lambda numbers, then: then(numbers), lambda: self.ready, lambda *asked: self.known, self.alarms,
         )  # fmt: skip
         self.placing.epoch = 7
 
@@ -90,3 +90,21 @@ def test_positions_of_another_topic_say_nothing_about_this_one(scene):
     scene.known = Recalled({}, "another", 9)
     scene.place(restored(uncounted=True))
     assert scene.adopted[0].decided_before == 0
+
+
+def test_nothing_is_placed_before_the_rates_of_all_customers_are_known(scene):
+    scene.ready = False
+    assert (scene.place(restored()), scene.adopted) == ({}, [])
+    scene.ready = True
+    assert scene.place(restored()) == {TP: Start(5)}
+
+
+def test_what_was_restored_while_its_partition_went_away_is_not_taken_up(scene):
+    """The client's own thread says that it went: between two questions of the polling thread."""
+
+    def ready():
+        scene.placing.forget({0})
+        return {0: restored()}
+
+    scene.placing.restoring.ready = ready
+    assert (scene.placing.place(None, {TP}), scene.adopted) == ({}, [])

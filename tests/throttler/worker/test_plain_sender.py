@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
+from config.kafka import client
 from config.kafka.reader import Reader
 from config.kafka.transactional_producer import Committed, RefusedRecord, Unknown
 from tests.config.conftest import broker, make_topic
-from throttler.worker.consumer_backend import PlainSender
+from throttler.worker import consumer_backend
+from throttler.worker.consumer_backend import PlainCommitter, PlainSender
 
 __all__ = ["broker", "make_topic"]
 
@@ -60,3 +63,31 @@ def test_a_broker_that_does_not_know_the_topic_leaves_the_outcome_open(sender: P
     sender.begin()
     sender.send("nowhere", 0, None, b"x", [])
     assert isinstance(sender.commit({}, None), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [(client.RECORD_REFUSED[0]("too large"), RefusedRecord), (client.KafkaTimeoutError(), Unknown)],
+)
+def test_no_offset_follows_what_was_not_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, verdict: type[object]
+) -> None:
+    def get(timeout: float) -> None:
+        raise error
+
+    monkeypatch.setattr(consumer_backend.producer_internals, "send_record", lambda *_: SimpleNamespace(get=get))
+    sender = PlainSender()
+    sender.begin()
+    sender.send("plain", 0, None, b"one", [])
+    assert isinstance(sender.commit({("plain", 0): 7}, None), verdict)
+    assert sender.offsets.empty()
+
+
+def test_no_offset_of_a_partition_that_is_no_longer_ours_is_committed() -> None:
+    sender, committed = PlainSender(), list[client.Offsets]()
+    mine = client.TopicPartition("plain", 0)
+    consumer = SimpleNamespace(assignment=lambda: {mine}, commit_async=committed.append)
+    for partition in (0, 1):
+        sender.offsets.put({("plain", partition): 7})
+    assert PlainCommitter(consumer, None, sender).commit_soon()
+    assert committed == [{mine: client.OffsetAndMetadata(7, "", -1)}]

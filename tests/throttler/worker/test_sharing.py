@@ -7,7 +7,7 @@ from django.db import connection
 
 from throttler.limits.output_rate import OutputLimiter
 from throttler.limits.rate import RateWindow
-from throttler.limits.shares import PARTS, SPENT_US, Divider, Division, OutputShare, ShareEntry
+from throttler.limits.shares import HOLDS_US, PARTS, SPENT_US, Divider, Division, OutputShare, ShareEntry
 from throttler.models import OutputDivision
 from throttler.worker import database_sync
 from throttler.worker.database_sync import Sharing
@@ -110,6 +110,23 @@ def test_a_lost_race_is_run_again(owner):
     assert database_sync.read_division().version == 2
     assert database_sync.read_division().entries.keys() == {"one", "two"}
     assert part(one) + part(two) <= PARTS
+
+
+def test_a_part_is_held_from_when_the_record_was_asked_for(owner, time):
+    """The others count on it that long: a database that takes two seconds to answer makes it no longer."""
+    one, two = owner("one", {0, 1}), owner("two", {2, 3})
+    two.round()
+    write = one.write
+
+    def slowly(proposed):
+        time.pass_seconds(2)
+        return write(proposed)
+
+    one.write = slowly
+    one.round()
+    assert part(one)
+    time.pass_seconds(HOLDS_US / SECOND - 2)
+    assert not part(one)
 
 
 def test_who_has_nothing_or_was_not_heard_of_says_nothing(owner, time):
