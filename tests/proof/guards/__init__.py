@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from tests.proof.guard import Guard
-from tests.proof.guards import buffer, config, notifications, outbox, outbox_letters, outbox_replays, throttler
+from tests.proof.guards import (
+    buffer,
+    config,
+    ledger,
+    notifications,
+    outbox,
+    outbox_letters,
+    outbox_replays,
+    throttler,
+    throttler_worker,
+)
 
 
 def everything() -> list[Guard]:
@@ -13,6 +23,8 @@ def everything() -> list[Guard]:
         *outbox_letters.GUARDS,
         *outbox_replays.GUARDS,
         *buffer.GUARDS,
+        *ledger.GUARDS,
         *throttler.GUARDS,
+        *throttler_worker.GUARDS,
         *notifications.GUARDS,
     ]
