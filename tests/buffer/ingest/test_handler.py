@@ -82,6 +82,13 @@ def test_within_one_batch_the_newest_position_wins(ingest, records):
     assert (counted("accepted"), counted("superseded")) == (2, 2)
 
 
+def test_of_two_partitions_in_one_batch_the_newer_version_wins_whichever_is_polled_last(ingest, records):
+    newer = records(order(items={"S1": 2}), partition=1, timestamp=2000)
+    ingest([*newer, *records(order(items={"S1": 1}), timestamp=1000)])
+    assert only_event().payload == order(items={"S1": 2}).decode()
+    assert (counted("accepted"), counted("superseded")) == (1, 1)
+
+
 def test_offsets_of_another_incarnation_of_the_topic_are_not_compared(ingest, records):
     ingest(records(order(items={"S1": 1}), start=500, timestamp=1000))
     ingest(records(order(items={"S1": 2}), start=0, timestamp=2000), topic_id="another")
