@@ -121,7 +121,7 @@ GUARDS = [
             "due messages are locked by one claim",
             "return rows.locked()[:size]",
             "return rows[:size]",
-            "tests/outbox/delivery/test_claim_locks.py::test_of_two_that_look_at_once_each_sees_what_the_other_does_not",
+            "tests/outbox/delivery/test_claim_locks.py::test_of_two_that_look_at_once_none_sees_what_the_other_has",
         ),
         (
             "messages of hints are locked by one claim",
