@@ -113,7 +113,6 @@ GUARDS = [
             "tests/outbox/delivery/test_ordering.py",
         ),
     ),
-    *of("outbox/delivery/candidates.py", "tests/outbox/delivery/test_ordering.py"),
     *of(
         "outbox/delivery/candidates.py",
         "tests/outbox/delivery/test_claim_locks.py",
