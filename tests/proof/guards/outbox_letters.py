@@ -211,7 +211,7 @@ GUARDS = [
             "who lost its claim does nothing",
             "        if ours is None:\n            raise _elsewhere()",
             "        if ours is None:\n            ours = IdempotencyKey.objects.get(pk=claim.row_id)",
-            "tests/throttler/api/test_transactional.py::test_after_a_missing_acknowledgement_the_same_ids_are_sent_again",
+            "tests/throttler/api/test_transactional.py::test_who_waits_longer_than_its_claim_holds_leaves_the_deed_to_who_took_over",
         ),
     ),
     *of(
@@ -223,11 +223,6 @@ GUARDS = [
             "    while floor + 1 in sealed:\n        floor += 1",
             "    floor = max([floor, *sealed])",
         ),
-        (
-            "a second sealer has sealed nothing",
-            "if not is_duplicate(error) and remedy_for(error) is not Remedy.RERUN:",
-            "if True:",
-        ),
     ),
     *of(
         "outbox/audit_log/reveal.py",
@@ -236,7 +231,7 @@ GUARDS = [
             "who lost the right sees dots",
             "    if not user.has_perm(RIGHT):\n",
             "    if False:\n",
-            "tests/outbox/audit_log/test_reveal.py::test_the_right_and_a_reason_reveal_one_row_to_one_person",
+            "tests/outbox/audit_log/test_reveal.py::test_who_loses_the_right_sees_dots_at_once",
         ),
         (
             "a reveal is a person's own",
