@@ -28,6 +28,7 @@ KINDS = {
     "runway": ("Storage", "partitions of a table end soon"),
     "stuck": ("Work that does not move", "due and not sent, held without a decision, requeued without effect"),
     "on_hold": ("What is on hold", "and may have been forgotten"),
+    "sign_in": ("Logins", "the break-glass account was used"),
 }
 MOST_OF_ONE = 10  # subscriptions of one person
 URGENCIES = ("now", "soon", "watch")

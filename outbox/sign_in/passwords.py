@@ -54,8 +54,8 @@ def break_glass_needs(now: datetime) -> Iterator[Need]:
         yield Need(
             "soon", "The break-glass account was used",
             "It needs no identity provider. Whoever used it says why, and changes its password.",
-            reverse("admin:outbox_operatoraction_changelist"), "Show actions", since=at, rank=2,
-            runbook="sign-in.md#break-glass",
+            reverse("admin:outbox_operatoraction_changelist"), "Show actions", since=at, rank=2, kind="sign_in",
+            key=settings.BREAK_GLASS_ACCOUNT, runbook="sign-in.md#break-glass",
         )  # fmt: skip
 
 

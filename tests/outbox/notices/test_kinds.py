@@ -9,14 +9,17 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 
 from buffer import home as buffer
 from buffer.events.models import Bucket
 from config.admin.home import needs_one_by_one
+from config.admin.levers import Operator
 from config.database.clock import database_now
 from config.flows import Need
 from config.partitions import rotation
 from outbox import home as outbox
+from outbox.audit_log.actions import record
 from outbox.bookkeeping import counters
 from outbox.bookkeeping.models import Watermark
 from outbox.channels.models import ChannelState
@@ -28,6 +31,7 @@ from outbox.processes import overview as processes
 from outbox.processes.models import WorkerProcess
 from outbox.processes.overview import Liveness
 from outbox.replay_batches.models import ReplayBatch
+from outbox.sign_in.passwords import VERB
 from tests.docs.test_docs_complete import anchors
 from tests.outbox.scripted import promise
 from tests.tree import ROOT
@@ -135,6 +139,12 @@ def held_warehouse(_patch: pytest.MonkeyPatch) -> Mend:
     return lambda: Bucket.objects.filter(pk=bucket.pk).update(held=False)
 
 
+def used_break_glass(patch: pytest.MonkeyPatch) -> Mend:
+    patch.setattr(settings, "PASSWORD_LOGIN", False)
+    record(Operator("break-glass"), VERB, "User break-glass", reason="", result="logged in with the password")
+    return lambda: patch.setattr(settings, "PASSWORD_LOGIN", True)
+
+
 STAGED = {
     "failure_group": (new_group, "Unknown stock"),
     "failure_group, rising": (rising_group, "Rising: "),
@@ -147,6 +157,7 @@ STAGED = {
     "runway": (short_runway, "Partitions of buffer_bufferedevent end in 1 days"),
     "stuck": (letters_without_effect, "without effect"),
     "on_hold": (held_warehouse, "1 warehouse is held"),
+    "sign_in": (used_break_glass, "The break-glass account was used"),
 }
 
 
