@@ -72,9 +72,11 @@ crash: ## kill workers at the worst moments and count what is missing
 	@$(INSTALL) test --try postgres mysql cassandra
 	@$(VENV)/python -m tests.crash $(ARGS)
 
-proof: ## take out each guard in a copy, and see that a test notices (ARGS="outbox/ --jobs 4")
+proof: ## take out each guard, kill and freeze workers in every state (FULL=1: each state three times)
 	@$(INSTALL) test --try postgres mysql cassandra
-	@$(VENV)/python -m tests.proof $(or $(ARGS),guards)
+	@$(VENV)/python -m tests.proof guards
+	@$(VENV)/python -m tests.proof kill $(if $(FULL),--times 3,--most 24)
+	@$(VENV)/python -m tests.proof freeze relay flush $(if $(FULL),--times 3,--most 24)
 
 drill: ## stage a failure until its alert fires, follow the runbook until it ends; without NAME= the list (ARGS="--quick 10")
 	@$(INSTALL) test --try postgres mysql cassandra
