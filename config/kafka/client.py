@@ -72,7 +72,7 @@ TopicAlreadyExistsError = kafka.errors.TopicAlreadyExistsError
 InvalidReplicationFactorError = kafka.errors.InvalidReplicationFactorError
 
 MAX_REQUEST_BYTES = 1_048_576
-NEW_TOPIC = 5.0  # seconds until every broker knows it
+NEW_TOPIC = 10.0  # seconds until every broker knows it, of several that are busy
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
