@@ -10,6 +10,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 
+from config.database.clock import database_now
 from config.openid import SignInRefused
 from config.openid.id_token import verified
 from config.openid.provider import provider
@@ -41,6 +42,7 @@ class OpenIDBackend(OIDCAuthenticationBackend):
         return person
 
     def get_token(self, payload: dict[str, str]) -> dict[str, Any]:
+        self.request.__dict__["sign_in_asked_at"] = database_now()
         tokens = provider().tokens(payload)
         self.request.__dict__["sign_in_tokens"] = tokens
         return tokens

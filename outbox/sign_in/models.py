@@ -27,12 +27,17 @@ class SignInQuerySet(models.QuerySet["SignIn"]):
         unchanged = self.filter(pk=read.pk, checked_at=read.checked_at, leased_until__lte=now)
         return unchanged.update(leased_until=now + LEASE) == 1
 
-    def keep(self, key: str, tokens: dict[str, Any]) -> None:
-        """At once: those of before may be good no more, whatever the provider answers next."""
-        self.filter(pk=key).update(sealed_tokens=seal(tokens))
+    def leased(self, key: str, now: datetime) -> Self:
+        """The log-in as long as it is whoever leased it `now` that asks: who was frozen since then changes nothing."""
+        return self.filter(pk=key, leased_until=now + LEASE)
 
-    def checked(self, key: str, now: datetime) -> None:
-        self.filter(pk=key).update(checked_at=now, leased_until=now)
+    def keep(self, key: str, tokens: dict[str, Any], now: datetime) -> None:
+        """At once: those of before may be good no more, whatever the provider answers next."""
+        self.leased(key, now).update(sealed_tokens=seal(tokens))
+
+    def checked(self, key: str, now: datetime) -> bool:
+        """Whether the answer counts: it came under the lease of `now`."""
+        return self.leased(key, now).update(checked_at=now, leased_until=now) == 1
 
 
 class SignIn(models.Model):

@@ -64,12 +64,11 @@ def _still_in(key: str, person: User, now: datetime) -> bool:
         return True
     if SignIn.objects.lease(sign_in, now):
         try:
-            _ask_again(sign_in, person)
-            SignIn.objects.checked(key, now)
+            _ask_again(sign_in, person, now)
             return True
         except ProviderUnavailable as error:
             log.warning("provider_unavailable", error=str(error))
-            SignIn.objects.filter(pk=key).update(leased_until=now + AGAIN)
+            SignIn.objects.leased(key, now).update(leased_until=now + AGAIN)
             why = error
     else:  # another request asks, or has just asked
         sign_in = SignIn.objects.filter(pk=key).first() or sign_in
@@ -79,16 +78,19 @@ def _still_in(key: str, person: User, now: datetime) -> bool:
     raise why
 
 
-def _ask_again(sign_in: SignIn, person: User) -> None:
+def _ask_again(sign_in: SignIn, person: User, now: datetime) -> None:
     """The account gets the roles of now, the log-in tokens for the next time. Raises SignInRefused or ProviderUnavailable."""
     tokens = sign_in.tokens
     claims: dict[str, Any] = {}
     if refresh_token := tokens.get("refresh_token"):
         tokens |= provider().tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
-        SignIn.objects.keep(sign_in.pk, tokens)
+        SignIn.objects.keep(sign_in.pk, tokens, now)
         if tokens.get("id_token") != sign_in.tokens.get("id_token"):
             claims = verified(tokens["id_token"], provider())
     claims = told(tokens.get("access_token"), claims)
     if username_of(claims["sub"]) != person.get_username():
         raise SignInRefused("the provider answers about somebody else (sub)")
-    admit(claims)
+    with transaction.atomic():
+        if not SignIn.objects.checked(sign_in.pk, now):  # somebody else has asked since, and may have been refused
+            raise ProviderUnavailable("OIDC_ISSUER: the answer came too late to count")
+        admit(claims)

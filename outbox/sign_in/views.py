@@ -17,7 +17,6 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
-from config.database.clock import database_now
 from config.openid import ProviderUnavailable, SignInRefused
 from config.openid.provider import ERROR_CODE, provider
 from config.telemetry.logs import log
@@ -74,10 +73,12 @@ class Callback(OIDCAuthenticationCallbackView):
 
     def login_success(self) -> HttpResponse:
         session, person = self.request.session, cast(User, self.user)
-        before, tokens = session.get(SESSION_KEY), self.request.__dict__["sign_in_tokens"]
+        before, known = session.get(SESSION_KEY), self.request.__dict__
         answer: HttpResponse = super().login_success()
         SignIn.objects.filter(pk=before).delete()
-        self.request.session[SESSION_KEY] = SignIn.begin(person.pk, tokens, database_now()).pk
+        self.request.session[SESSION_KEY] = SignIn.begin(
+            person.pk, known["sign_in_tokens"], known["sign_in_asked_at"]
+        ).pk
         return answer
 
 

@@ -168,7 +168,7 @@ FORGED = {
     ),
     "signed under another name": (lambda claims: signed(claims, key_id="2"), "with no key of the provider"),
     "signed by a way that the key is not for": (lambda claims: signed(claims, KEY, "PS256"), "with no key"),
-    "cut off": (lambda claims: signed(claims)[:-20], "no ID token that can be read"),
+    "cut off": (lambda claims: signed(claims)[:-21], "no ID token that can be read"),
     "no token": (lambda claims: "ey.ey", "no ID token that can be read"),
     "a number": (lambda claims: 7, "no ID token that can be read"),
     "missing": (lambda claims: None, "no ID token that can be read"),

@@ -11,6 +11,7 @@ from django.test import Client
 
 from config.database.clock import database_now
 from outbox.audit_log.models import OperatorAction
+from outbox.sign_in import recheck
 from outbox.sign_in.models import SignIn, sweep_sign_ins
 from tests.outbox.sign_in.conftest import actions, later, log_in
 from tests.outbox.sign_in.provider import OTHER_KEY, signed
@@ -96,6 +97,34 @@ def test_a_form_is_judged_as_well(provider, inside):
 def test_who_is_deactivated_here_is_out_at_once(provider, inside):
     User.objects.update(is_active=False)
     assert refresh(inside).status_code == 302
+
+
+def test_who_was_frozen_with_an_old_answer_gives_nothing_back(provider, inside, monkeypatch):
+    """Between the provider's answer and what it is for: meanwhile another request was told that the person is dismissed."""
+    later(EARLY)
+    told, frozen = recheck.told, []
+
+    def told_and_frozen(*given):
+        answer = told(*given)
+        if not frozen:
+            frozen.append(answer)
+            SignIn.objects.update(leased_until=database_now() - timedelta(seconds=1))
+            provider.userinfo["groups"] = []
+            assert refresh(browser_like(inside)).status_code == 403
+        return answer
+
+    monkeypatch.setattr(recheck, "told", told_and_frozen)
+    assert refresh(inside).status_code != 200
+    person = User.objects.get()
+    assert (person.groups.count(), person.is_staff, SignIn.objects.count()) == (0, False, 0)
+    assert [verb for verb, _result in actions()] == ["first_sign_in", "refuse_sign_in"]
+
+
+def browser_like(browser):
+    """Another window of it."""
+    other = Client()
+    other.cookies.update(browser.cookies)
+    return other
 
 
 # -- The provider is away ------------------------------------------------------------------------------
