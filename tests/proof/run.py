@@ -10,7 +10,7 @@ from tests.crash.wire import Wire
 from tests.notifications.smtp_sink import Sink
 from tests.proof.flows import FLOWS
 
-STATES = {
+SETTINGS = {
     "EMAIL_CHANNEL": "smtp", "LOG_LEVEL": "ERROR", "KAFKA_SESSION_TIMEOUT_MS": "6000", "REPLAY_HOLD_SECONDS": "0",
     "OUTBOX_RECONCILE_SECONDS": "0", "OUTBOX_BACKOFF_BASE_SECONDS": "0.01", "OUTBOX_GRACE_SECONDS": "0", "KAFKA_WRITERS": "1",
 }  # fmt: skip
@@ -25,7 +25,7 @@ def run(name: str, database: str, url: str, servers: str, options: dict[str, Any
 
     with Sink() as sink, Wire.of_a_run(servers, name, *kind.topics) as wire:
         mail = {"EMAIL_URL": f"smtp://127.0.0.1:{sink.port}"}
-        with staged(url, options["logs"], {**STATES, **mail, **wire.environment, **kind.settings}) as platform:
+        with staged(url, options["logs"], {**SETTINGS, **mail, **wire.environment, **kind.settings}) as platform:
             if kind.topics:
                 platform.manage("create_topics", *kind.topics)
             with django_on(platform):

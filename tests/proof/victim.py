@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.processes.saboteur import freeze, kill
+
 EFFECTS = "PROOF_EFFECTS"  # in the environment: the file in which it leaves its effects when it ends by itself
 READS = re.compile(
     r"\s*(SELECT(?!.*\bFOR (UPDATE|SHARE)\b)|SET|SHOW|SAVEPOINT|RELEASE|PREPARE|DEALLOCATE|PRAGMA|BEGIN|EXPLAIN)\b",
@@ -47,10 +49,9 @@ class Victim:
                 return
             self.leave()
             if self.deed == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
+                kill()
             elif self.deed == "freeze":
-                # The whole process: its other threads wait for the lock at their next effect anyhow.
-                os.kill(os.getpid(), signal.SIGSTOP)
+                freeze()
                 CLOCK.ahead = FROZEN_FOR
 
     def leave(self) -> None:
